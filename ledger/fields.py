@@ -1,0 +1,54 @@
+"""Column types that Django lacks, and the default of every `period` column. Owns no tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.postgres.fields import DateTimeRangeField
+from django.db import models
+from psycopg.types.multirange import Int4Multirange, Multirange
+from psycopg.types.range import Range
+
+Interval = tuple[int, int]
+
+
+if TYPE_CHECKING:
+    _Field = models.Field[Any, Any]
+else:
+    _Field = models.Field
+
+
+class Int4MultiRangeField(_Field):
+    """Disjoint half-open integer intervals, in Python a tuple of (lo, hi) pairs; PostgreSQL's int4multirange."""
+
+    def db_type(self, connection: Any) -> str:
+        return "int4multirange"
+
+    def from_db_value(self, value: Multirange[int] | None, expression: Any, connection: Any) -> tuple[Interval, ...] | None:
+        return None if value is None else as_intervals(value)
+
+    def get_prep_value(self, value: Sequence[Interval] | Multirange[int] | None) -> Multirange[int] | None:
+        if value is None or isinstance(value, Multirange):
+            return value
+        return Int4Multirange([Range(lo, hi) for lo, hi in value])
+
+    def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
+        return value if prepared else self.get_prep_value(value)
+
+    def to_python(self, value: Any) -> tuple[Interval, ...] | None:
+        if value is None or isinstance(value, tuple):
+            return value
+        return as_intervals(value) if isinstance(value, Multirange) else tuple((int(lo), int(hi)) for lo, hi in value)
+
+
+def as_intervals(value: Multirange[int]) -> tuple[Interval, ...]:
+    return tuple((int(r.lower), int(r.upper)) for r in value if r.lower is not None and r.upper is not None)
+
+
+def period_field(**options: Any) -> DateTimeRangeField[Any, Any]:
+    """A half-open range of UTC instants; an open end means "still so"."""
+    return DateTimeRangeField(default_bounds="[)", **options)
+
+
+__all__ = ["Int4MultiRangeField", "Interval", "as_intervals", "period_field"]

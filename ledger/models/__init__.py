@@ -1,0 +1,59 @@
+"""The tables of the ledger, by room: people, inventory, work, book, telemetry, audit."""
+
+from ledger.models.audit import AuditEvent, AuditSeal
+from ledger.models.book import Allocation, CardShare, StateTransition
+from ledger.models.inventory import (
+    Block,
+    Card,
+    CardSeat,
+    HeadroomReserve,
+    Hold,
+    InventoryVersion,
+    Link,
+    Node,
+    NodeZone,
+    Zone,
+)
+from ledger.models.people import (
+    ApiToken,
+    Department,
+    Membership,
+    Project,
+    ProjectUserPermission,
+    QuotaGrant,
+    User,
+)
+from ledger.models.telemetry import CardStatus, Fault, FaultEvent, NodeBoot, NodeReport
+from ledger.models.work import Attempt, Job
+
+__all__ = [
+    "Allocation",
+    "ApiToken",
+    "Attempt",
+    "AuditEvent",
+    "AuditSeal",
+    "Block",
+    "Card",
+    "CardSeat",
+    "CardShare",
+    "CardStatus",
+    "Department",
+    "Fault",
+    "FaultEvent",
+    "HeadroomReserve",
+    "Hold",
+    "InventoryVersion",
+    "Job",
+    "Link",
+    "Membership",
+    "Node",
+    "NodeBoot",
+    "NodeReport",
+    "NodeZone",
+    "Project",
+    "ProjectUserPermission",
+    "QuotaGrant",
+    "StateTransition",
+    "User",
+    "Zone",
+]

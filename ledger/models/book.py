@@ -1,0 +1,129 @@
+"""The book: who holds which part of which card when. Rows are written by ledger.book alone and never deleted."""
+
+from __future__ import annotations
+
+from django.contrib.postgres.constraints import ExclusionConstraint
+from django.contrib.postgres.indexes import GistIndex
+from django.db import models
+from django.db.models import Q
+
+from ledger.fields import Int4MultiRangeField, period_field
+from ledger.models.inventory import EQUAL, NOT_EQUAL, OVERLAPS, Block, Card, CardSeat, Node, Zone
+from ledger.models.people import Project
+from ledger.models.work import Attempt
+from ledger.vocabulary import AllocationState, Form
+
+
+class StateTransition(models.Model):
+    """The legal moves between states, read by the triggers; equal to ledger.vocabulary.TRANSITIONS."""
+
+    entity = models.CharField(max_length=16)
+    old = models.CharField(max_length=16)
+    new = models.CharField(max_length=16)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["entity", "old", "new"], name="transition_once")]
+
+    def __str__(self) -> str:
+        return f"{self.entity}: {self.old} to {self.new}"
+
+
+class Allocation(models.Model):
+    """One attempt's hold on one node for a period (open while it lasts)."""
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.PROTECT, related_name="allocations")
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="allocations")
+    node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="allocations")
+    rank = models.PositiveSmallIntegerField(default=0)  # position inside the gang
+    form = models.CharField(max_length=16, choices=[(f, f) for f in Form])
+    driver = models.CharField(max_length=16)
+    zone_then = models.ForeignKey(Zone, on_delete=models.PROTECT, null=True)
+    cpu_milli = models.BigIntegerField()
+    host_memory_mib = models.BigIntegerField()
+    state = models.CharField(max_length=16, default=AllocationState.OPENING, choices=[(s, s) for s in AllocationState])
+    active_at = models.DateTimeField(null=True)
+    closing_at = models.DateTimeField(null=True)
+    period = period_field()
+
+    class Meta:
+        constraints = [
+            ExclusionConstraint(
+                name="node_holds_one_form", expressions=[("node", EQUAL), ("form", NOT_EQUAL), ("period", OVERLAPS)]
+            ),
+            ExclusionConstraint(
+                name="whole_node_is_alone",
+                expressions=[("node", EQUAL), ("period", OVERLAPS)],
+                condition=Q(form=Form.WHOLE),
+            ),
+            models.UniqueConstraint(fields=["attempt", "node"], name="gang_members_on_distinct_nodes"),
+            models.UniqueConstraint(fields=["attempt", "rank"], name="gang_ranks_distinct"),
+            models.UniqueConstraint(fields=["id", "node", "period"], name="allocation_with_node_and_period"),
+            models.CheckConstraint(condition=Q(period__isempty=False), name="allocation_period_not_empty"),
+            models.CheckConstraint(condition=Q(form__in=list(Form)), name="allocation_form_known"),
+            models.CheckConstraint(condition=Q(state__in=list(AllocationState)), name="allocation_state_known"),
+            models.CheckConstraint(condition=Q(cpu_milli__gte=0, host_memory_mib__gte=0), name="allocation_not_negative"),
+            models.CheckConstraint(
+                condition=Q(state=AllocationState.CLOSED, period__upper_inf=False)
+                | (~Q(state=AllocationState.CLOSED) & Q(period__upper_inf=True)),
+                name="allocation_open_until_closed",
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=[AllocationState.OPENING, AllocationState.ACTIVE], closing_at__isnull=True)
+                | Q(state__in=[AllocationState.CLOSING, AllocationState.CLOSED], closing_at__isnull=False),
+                name="allocation_closing_has_a_time",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["project"], name="allocation_live_by_project", condition=Q(period__upper_inf=True)),
+            models.Index(fields=["node"], name="allocation_live_by_node", condition=Q(period__upper_inf=True)),
+            GistIndex(fields=["period"], name="allocation_period"),
+        ]
+
+    def __str__(self) -> str:
+        return f"allocation {self.pk} of attempt {self.attempt_id}"
+
+    @property
+    def key(self) -> str:
+        """The name of this member at its driver: never reused, derived from the row."""
+        return f"a{self.pk}"
+
+
+class CardShare(models.Model):
+    """The part of one card that an allocation holds. Its period follows the allocation's by foreign key."""
+
+    allocation = models.ForeignKey(Allocation, on_delete=models.PROTECT, related_name="shares", db_constraint=False)
+    seat = models.ForeignKey(CardSeat, on_delete=models.PROTECT, related_name="+", db_constraint=False)
+    node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False)
+    card = models.ForeignKey(Card, on_delete=models.PROTECT, related_name="shares", db_constraint=False)
+    block = models.ForeignKey(Block, on_delete=models.PROTECT, null=True, related_name="+")
+    card_memory_mib = models.IntegerField()
+    memory = Int4MultiRangeField()
+    compute = Int4MultiRangeField()  # of [0, 1000); empty = best effort
+    memory_mib = models.IntegerField()  # the sum of `memory`; checked
+    mig_mode = models.BooleanField(default=False)
+    period = period_field()
+
+    class Meta:
+        constraints = [
+            ExclusionConstraint(
+                name="card_never_double_booked",
+                expressions=[("card", EQUAL), ("memory", OVERLAPS), ("period", OVERLAPS)],
+            ),
+            ExclusionConstraint(
+                name="compute_never_double_booked",
+                expressions=[("card", EQUAL), ("compute", OVERLAPS), ("period", OVERLAPS)],
+            ),
+            ExclusionConstraint(
+                name="card_in_one_mig_mode",
+                expressions=[("card", EQUAL), ("mig_mode", NOT_EQUAL), ("period", OVERLAPS)],
+            ),
+            ExclusionConstraint(
+                name="block_given_once",
+                expressions=[("block", EQUAL), ("allocation", NOT_EQUAL), ("period", OVERLAPS)],
+                condition=Q(block__isnull=False),
+            ),
+            models.UniqueConstraint(fields=["allocation", "card"], name="one_share_a_card_and_allocation"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.memory_mib} MiB of {self.card_id}"

@@ -1,0 +1,114 @@
+"""Jobs and their attempts. Their states are moved by ledger.book and ledger.work alone."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from django.db import models
+from django.db.models import Q
+
+from ledger.models.people import Project, User
+from ledger.vocabulary import (
+    LIVE_ATTEMPT_STATES,
+    LIVE_JOB_STATES,
+    AttemptState,
+    Distance,
+    Interconnect,
+    JobKind,
+    JobState,
+    Outcome,
+)
+
+
+class JobQuerySet(models.QuerySet["Job"]):
+    def visible_to(self, user: User) -> Self:
+        if not user.is_active:
+            return self.none()
+        if user.sees_everything:
+            return self
+        return self.filter(project__memberships__user=user)
+
+
+class Job(models.Model):
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="jobs")
+    by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="jobs")
+    name = models.CharField(max_length=200)
+    kind = models.CharField(max_length=16, default=JobKind.OTHER, choices=[(k, k) for k in JobKind])
+    asks = models.JSONField()  # [{form, nodes, cards_per_node, memory_mib, after_s, model, compute_milli}]
+    cpu_milli = models.BigIntegerField()
+    host_memory_mib = models.BigIntegerField()
+    interconnect = models.CharField(max_length=16, default=Interconnect.ANY, choices=[(i, i) for i in Interconnect])
+    distance = models.CharField(max_length=16, default=Distance.ANY, choices=[(d, d) for d in Distance])
+    labels = models.JSONField(default=list)
+    environment = models.JSONField(default=dict)
+    command = models.JSONField()  # argv
+    image = models.CharField(max_length=300, default="")
+    data_paths = models.JSONField(default=list)
+    walltime_s = models.PositiveIntegerField()
+    priority = models.SmallIntegerField(default=0)
+    preemptible = models.BooleanField(default=False)
+    checkpoint = models.CharField(max_length=16, default="")  # signal sent before a forced stop; "" = SIGTERM only
+    key_work = models.BooleanField(default=False)  # may enter headroom
+    simulated = models.BooleanField(default=False)
+    state = models.CharField(max_length=16, default=JobState.QUEUED, choices=[(s, s) for s in JobState])
+    message = models.CharField(max_length=500, default="")
+    client_key = models.CharField(max_length=200, null=True)  # noqa: DJ001  NULL = no Idempotency-Key was sent
+    client_digest = models.CharField(max_length=64, default="")
+    submitted_at = models.DateTimeField()
+    queued_at = models.DateTimeField()  # again after a retry
+    placed_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    cancel_reason = models.CharField(max_length=500, default="")
+
+    objects = JobQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=list(JobState)), name="job_state_known"),
+            models.UniqueConstraint(fields=["by", "client_key"], name="one_job_a_client_key"),
+            models.UniqueConstraint(fields=["id", "project"], name="job_with_its_project"),
+            models.CheckConstraint(condition=Q(cpu_milli__gte=0, host_memory_mib__gte=0), name="job_needs_not_negative"),
+        ]
+        indexes = [
+            models.Index(fields=["-priority", "queued_at", "id"], name="job_queue", condition=Q(state=JobState.QUEUED)),
+            models.Index(fields=["project", "-id"], name="job_by_project"),
+            models.Index(fields=["state"], name="job_live", condition=Q(state__in=sorted(LIVE_JOB_STATES))),
+        ]
+
+    def __str__(self) -> str:
+        return f"job {self.pk} {self.name}"
+
+
+class Attempt(models.Model):
+    """One try at running a job. `fence` grows over all attempts, so an older start is told from a newer one."""
+
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="attempts")
+    n = models.PositiveSmallIntegerField()
+    fence = models.BigIntegerField(unique=True)
+    state = models.CharField(max_length=16, default=AttemptState.STARTING, choices=[(s, s) for s in AttemptState])
+    outcome = models.CharField(max_length=16, default="", choices=[(o, o) for o in Outcome], blank=True)
+    exit_code = models.IntegerField(null=True)
+    message = models.CharField(max_length=500, default="")
+    opened_at = models.DateTimeField()
+    unknown_since = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["job", "n"], name="attempt_number_once_a_job"),
+            models.UniqueConstraint(
+                fields=["job"], condition=Q(state__in=sorted(LIVE_ATTEMPT_STATES)), name="one_live_attempt_a_job"
+            ),
+            models.CheckConstraint(condition=Q(state__in=list(AttemptState)), name="attempt_state_known"),
+            models.CheckConstraint(
+                condition=~Q(state=AttemptState.ENDED) | (Q(ended_at__isnull=False) & ~Q(outcome="")),
+                name="ended_attempt_has_an_outcome",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["state"], name="attempt_live", condition=Q(state__in=sorted(LIVE_ATTEMPT_STATES)))
+        ]
+
+    def __str__(self) -> str:
+        return f"attempt {self.n} of job {self.job_id}"

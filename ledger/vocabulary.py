@@ -1,0 +1,292 @@
+"""Words shared by every room: states, forms, accounts, and the legal transitions between states.
+
+No Django here and no other import of ours, so that the pure engine may use it. Labels, colours and translations
+live in portal. The transition tables are also rows of the database (a migration writes them, a test compares).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+
+class Form(StrEnum):
+    """How a node is being used."""
+
+    CONTAINER = "container"
+    BLOCK = "block"
+    WHOLE = "whole"
+
+
+class AskForm(StrEnum):
+    """What a job may ask for: a form, or whichever is ready first."""
+
+    CONTAINER = "container"
+    BLOCK = "block"
+    WHOLE = "whole"
+    AUTO = "auto"
+
+
+class Interconnect(StrEnum):
+    """How the cards of one node talk to each other, weakest first; ANY accepts all."""
+
+    ANY = "any"
+    PCIE = "pcie"
+    NVLINK = "nvlink"
+
+
+class Distance(StrEnum):
+    """How near the nodes of a gang should be. A wish, never a refusal, except that SAME_LEAF is required."""
+
+    ANY = "any"
+    NEAR = "near"
+    SAME_LEAF = "same_leaf"
+
+
+class JobKind(StrEnum):
+    TRAINING = "training"
+    INFERENCE = "inference"
+    DATA = "data"
+    INTERACTIVE = "interactive"
+    OTHER = "other"
+
+
+class JobState(StrEnum):
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    PREEMPTED = "preempted"
+
+
+class AttemptState(StrEnum):
+    """STARTING and UNKNOWN hold their cards: a time-out is not evidence that nothing runs."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    UNKNOWN = "unknown"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+class Outcome(StrEnum):
+    """How an attempt ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    OUT_OF_MEMORY = "out_of_memory"
+    CANCELLED = "cancelled"
+    OVER_WALLTIME = "over_walltime"
+    PREEMPTED = "preempted"
+    START_FAILED = "start_failed"
+    HARDWARE = "hardware"
+    LOST = "lost"
+
+
+class AllocationState(StrEnum):
+    OPENING = "opening"
+    ACTIVE = "active"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class HoldKind(StrEnum):
+    FAULT = "fault"
+    MAINTENANCE = "maintenance"
+    DRILL = "drill"
+    LOST = "lost"
+    OFFLINE = "offline"
+    DRAIN = "drain"
+
+
+class NodeState(StrEnum):
+    """UP is offered work. OFFLINE is unknown, never free. RETIRED has left the fleet."""
+
+    UP = "up"
+    OFFLINE = "offline"
+    RETIRED = "retired"
+
+
+class Supply(StrEnum):
+    OWNED = "owned"
+    RESERVED = "reserved"
+    ON_DEMAND = "on-demand"
+    SPOT = "spot"
+
+
+class ProjectState(StrEnum):
+    ACTIVE = "active"
+    ENDING = "ending"
+    ENDED = "ended"
+
+
+class ProjectRole(StrEnum):
+    OWNER = "owner"
+    MANAGER = "manager"
+    MEMBER = "member"
+    VIEWER = "viewer"
+
+
+class SiteRole(StrEnum):
+    """What a person may do beyond their projects."""
+
+    RESEARCHER = "researcher"
+    OPERATOR = "operator"
+    MANAGER = "manager"
+    AUDITOR = "auditor"
+    ADMIN = "admin"
+
+
+class Resource(StrEnum):
+    """What a QuotaGrant limits, held at the same time by all live allocations of a project, in every form."""
+
+    CARD_MILLI = "card_milli"  # thousandths of a card, each share rounded up
+    CARD_MEMORY_MIB = "card_memory_mib"
+    WHOLE_NODES = "whole_nodes"
+    CPU_MILLI = "cpu_milli"
+    HOST_MEMORY_MIB = "host_memory_mib"
+
+
+class Account(StrEnum):
+    """Where every MiB-second of every card stands, in order of precedence."""
+
+    USED = "used"
+    CLEANING = "cleaning"
+    HELD = "held"
+    HEADROOM = "headroom"
+    IDLE = "idle"
+
+
+class FaultKind(StrEnum):
+    XID = "xid"
+    ECC = "ecc"
+    THERMAL = "thermal"
+    LOST = "lost"
+    CLOCK = "clock"
+    ORPHAN = "orphan"
+
+
+class CommandVerb(StrEnum):
+    """What the outbox asks a driver to do for one allocation."""
+
+    START = "start"
+    STOP = "stop"
+
+
+class CommandState(StrEnum):
+    PENDING = "pending"
+    DONE = "done"
+    REFUSED = "refused"
+
+
+class DriverName(StrEnum):
+    LOCAL = "local"
+    SIMULATED = "simulated"
+
+
+class Refusal(StrEnum):
+    """Why a node (or a whole ask) was not offered; counted per job and shown to people."""
+
+    SIMULATED = "simulated"  # real work never lands on simulated nodes, and the reverse
+    NODE_DOWN = "node_down"
+    NODE_HELD = "node_held"
+    CARD_HELD = "card_held"
+    NO_DRIVER = "no_driver"
+    FORM_NOT_IN_ZONE = "form_not_in_zone"
+    OTHER_FORM = "other_form"  # the node is in use as another form
+    NOT_EMPTY = "not_empty"  # a whole machine needs a node without any allocation
+    MODEL = "model"
+    INTERCONNECT = "interconnect"
+    LABELS = "labels"
+    CARDS_TOTAL = "cards_total"  # never: the node has too few cards
+    CARD_MEMORY_TOTAL = "card_memory_total"  # never: no card has that much memory
+    CARDS_FREE = "cards_free"
+    CARD_MEMORY_FREE = "card_memory_free"
+    CPU = "cpu"
+    HOST_MEMORY = "host_memory"
+    NO_BLOCK = "no_block"  # no block of that size, or none aligned and free
+    HEADROOM = "headroom"  # what is free is kept for marked key work
+    GANG = "gang"  # fewer feasible nodes than the gang needs
+    LEAF = "leaf"  # the gang must share a leaf and no leaf has room
+    ASK_LATER = "ask_later"  # this ask counts only after its waiting time
+    QUOTA = "quota"  # the project's quota is used up
+    PROJECT_ENDED = "project_ended"
+    LOST_RACE = "lost_race"  # the database refused the placement; tried again at once
+
+
+LIVE_JOB_STATES: Final = frozenset({JobState.QUEUED, JobState.STARTING, JobState.RUNNING, JobState.STOPPING})
+END_JOB_STATES: Final = frozenset(JobState) - LIVE_JOB_STATES
+LIVE_ATTEMPT_STATES: Final = frozenset(AttemptState) - {AttemptState.ENDED}
+
+JOB_TRANSITIONS: Final[frozenset[tuple[JobState, JobState]]] = frozenset(
+    {
+        (JobState.QUEUED, JobState.STARTING),
+        (JobState.QUEUED, JobState.CANCELLED),
+        (JobState.QUEUED, JobState.FAILED),
+        (JobState.STARTING, JobState.RUNNING),
+        (JobState.STARTING, JobState.STOPPING),
+        (JobState.RUNNING, JobState.STOPPING),
+        (JobState.STOPPING, JobState.QUEUED),  # tried again: hardware, a failed start, preemption
+        (JobState.STOPPING, JobState.SUCCEEDED),
+        (JobState.STOPPING, JobState.FAILED),
+        (JobState.STOPPING, JobState.CANCELLED),
+        (JobState.STOPPING, JobState.PREEMPTED),
+    }
+)
+
+ATTEMPT_TRANSITIONS: Final[frozenset[tuple[AttemptState, AttemptState]]] = frozenset(
+    {
+        (AttemptState.STARTING, AttemptState.RUNNING),
+        (AttemptState.STARTING, AttemptState.UNKNOWN),
+        (AttemptState.STARTING, AttemptState.STOPPING),
+        (AttemptState.RUNNING, AttemptState.UNKNOWN),
+        (AttemptState.RUNNING, AttemptState.STOPPING),
+        (AttemptState.UNKNOWN, AttemptState.RUNNING),
+        (AttemptState.UNKNOWN, AttemptState.STARTING),
+        (AttemptState.UNKNOWN, AttemptState.STOPPING),
+        (AttemptState.STOPPING, AttemptState.ENDED),
+    }
+)
+
+ALLOCATION_TRANSITIONS: Final[frozenset[tuple[AllocationState, AllocationState]]] = frozenset(
+    {
+        (AllocationState.OPENING, AllocationState.ACTIVE),
+        (AllocationState.OPENING, AllocationState.CLOSING),
+        (AllocationState.ACTIVE, AllocationState.CLOSING),
+        (AllocationState.CLOSING, AllocationState.CLOSED),
+    }
+)
+
+COMMAND_TRANSITIONS: Final[frozenset[tuple[CommandState, CommandState]]] = frozenset(
+    {
+        (CommandState.PENDING, CommandState.DONE),
+        (CommandState.PENDING, CommandState.REFUSED),
+    }
+)
+
+PROJECT_TRANSITIONS: Final[frozenset[tuple[ProjectState, ProjectState]]] = frozenset(
+    {
+        (ProjectState.ACTIVE, ProjectState.ENDING),
+        (ProjectState.ENDING, ProjectState.ACTIVE),
+        (ProjectState.ENDING, ProjectState.ENDED),
+        (ProjectState.ACTIVE, ProjectState.ENDED),
+    }
+)
+
+# entity name in the database's transition table -> its legal moves
+TRANSITIONS: Final[dict[str, frozenset[tuple[StrEnum, StrEnum]]]] = {
+    "job": frozenset(JOB_TRANSITIONS),
+    "attempt": frozenset(ATTEMPT_TRANSITIONS),
+    "allocation": frozenset(ALLOCATION_TRANSITIONS),
+    "command": frozenset(COMMAND_TRANSITIONS),
+    "project": frozenset(PROJECT_TRANSITIONS),
+}
+
+# Environment variables that a job may not set: they choose cards, libraries or our own markers (reliability: a
+# container's environment is a privilege boundary).
+DENIED_ENVIRONMENT_PREFIXES: Final = ("LD_", "CUDA_", "NVIDIA_", "GPU_COMMONS_", "SLURM_")
+
+COMPUTE_UNITS: Final = 1000  # milli-compute of one card

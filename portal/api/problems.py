@@ -1,0 +1,89 @@
+"""Errors as application/problem+json (RFC 9457): {type, title, status, detail, errors: [{field, message, code}]}."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
+from django.utils.translation import gettext as _
+from rest_framework import exceptions, status
+from rest_framework.response import Response
+from rest_framework.views import exception_handler, set_rollback
+
+from ledger.errors import Conflict, Refused
+
+
+class IdempotencyMismatch(exceptions.APIException):
+    status_code = status.HTTP_422_UNPROCESSABLE_ENTITY
+    default_code = "idempotency_key_reused"
+
+
+def handler(exc: Exception, context: dict[str, Any]) -> Response | None:
+    if isinstance(exc, Refused):
+        set_rollback()
+        code = status.HTTP_409_CONFLICT if isinstance(exc, Conflict) else status.HTTP_400_BAD_REQUEST
+        errors = [{"field": exc.field, "message": str(exc), "code": exc.code}]
+        return _problem(code, exc.code, str(exc), errors)
+    response = exception_handler(exc, context)
+    if response is None:
+        return None
+    if isinstance(exc, exceptions.ValidationError):
+        errors = _flat(exc.get_full_details())
+        detail = _("%(n)d fields are not right.") % {"n": len(errors)} if len(errors) != 1 else errors[0]["message"]
+        return _problem(response.status_code, "invalid", detail, errors, response)
+    if isinstance(exc, Http404):
+        exc = exceptions.NotFound()
+    elif isinstance(exc, PermissionDenied):
+        exc = exceptions.PermissionDenied()
+    code = getattr(exc, "default_code", "error")
+    return _problem(response.status_code, code, str(getattr(exc, "detail", exc)), [], response)
+
+
+def _problem(
+    status_code: int, code: str, detail: str, errors: list[dict[str, str]], original: Response | None = None
+) -> Response:
+    body = {
+        "type": f"urn:gpu-commons:problem:{code}",
+        "title": _title(status_code),
+        "status": status_code,
+        "code": code,
+        "detail": detail,
+        "errors": errors,
+    }
+    response = Response(body, status=status_code, content_type="application/problem+json")
+    for name in ("WWW-Authenticate", "Retry-After", "Allow"):
+        if original is not None and name in original.headers:
+            response[name] = original.headers[name]
+    return response
+
+
+def _title(status_code: int) -> str:
+    return {
+        400: _("The request is not right."),
+        401: _("Sign in first."),
+        403: _("You may not do this."),
+        404: _("There is no such thing, or you may not see it."),
+        405: _("This can't be done here."),
+        409: _("This clashes with the present state."),
+        413: _("The request is too large."),
+        415: _("Send JSON."),
+        422: _("The request contradicts an earlier one."),
+        429: _("Too many requests."),
+    }.get(status_code, _("It did not work."))
+
+
+def _flat(details: Any, prefix: str = "") -> list[dict[str, str]]:
+    """DRF's nested details as a flat list: asks.0.nodes → message, code."""
+    if isinstance(details, dict) and set(details) == {"message", "code"} and isinstance(details["message"], str):
+        return [{"field": prefix, "message": str(details["message"]), "code": str(details["code"])}]
+    found: list[dict[str, str]] = []
+    if isinstance(details, dict):
+        for key, value in details.items():
+            name = prefix if key == "non_field_errors" else f"{prefix}.{key}".strip(".")
+            found += _flat(value, name)
+    elif isinstance(details, list):
+        leaves = all(isinstance(d, dict) and set(d) == {"message", "code"} for d in details)
+        for index, value in enumerate(details):
+            found += _flat(value, prefix if leaves else f"{prefix}.{index}".strip("."))
+    return found

@@ -1,0 +1,7 @@
+"""The portal application: pages, API, commands."""
+
+from django.apps import AppConfig
+
+
+class PortalConfig(AppConfig):
+    name = "portal"

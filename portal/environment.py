@@ -1,0 +1,68 @@
+"""Typed reading of environment variables; a bad value stops the program with a sentence that names it."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+
+def text(name: str, default: str = "") -> str:
+    return os.environ.get(name, default)
+
+
+def required(name: str, hint: str) -> str:
+    value = os.environ.get(name, "")
+    if not value:
+        raise ImproperlyConfigured(f"{name} is not set: {hint}")
+    return value
+
+
+def flag(name: str, default: bool = False) -> bool:
+    value = os.environ.get(name, "")
+    if value == "":
+        return default
+    if value.lower() in {"1", "true", "yes", "on"}:
+        return True
+    if value.lower() in {"0", "false", "no", "off"}:
+        return False
+    raise ImproperlyConfigured(f"{name}={value!r} is neither true nor false: use 1 or 0")
+
+
+def integer(name: str, default: int, *, at_least: int = 0) -> int:
+    value = os.environ.get(name, "")
+    if value == "":
+        return default
+    try:
+        number = int(value)
+    except ValueError:
+        raise ImproperlyConfigured(f"{name}={value!r} is not a whole number") from None
+    if number < at_least:
+        raise ImproperlyConfigured(f"{name}={number} is below {at_least}")
+    return number
+
+
+def items(name: str, default: str) -> list[str]:
+    return [part.strip() for part in os.environ.get(name, default).split(",") if part.strip()]
+
+
+def database(url: str, role: str) -> dict[str, object]:
+    """postgresql://user:password@host:port/name → Django's setting. `role` is taken by SET ROLE at connect."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"postgresql", "postgres"} or not parts.path.strip("/"):
+        raise ImproperlyConfigured("DATABASE_URL must look like postgresql://user:password@host:port/name")
+    options = "-c lock_timeout=3000 -c idle_in_transaction_session_timeout=60000 -c timezone=UTC"
+    if role:
+        options += f" -c role={role}"
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.lstrip("/")),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": parts.hostname or "",
+        "PORT": str(parts.port or ""),
+        "CONN_MAX_AGE": 600,
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": {"options": options, "application_name": "gpu-commons", "connect_timeout": 5},
+    }

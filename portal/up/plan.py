@@ -1,0 +1,120 @@
+"""The process table of GPU Commons: which steps run before the web server, and which services there are.
+
+Data only: the runner starts them in this order and stops them in reverse. Tests run the same runner with another table.
+"""
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from portal.up.bootstrap import CHECKOUT
+from portal.up.ports import HOST
+from portal.up.supervisor import Service
+
+QUEUES = ("placement", "drivers", "inventory", "books")
+# Stages: 0 PostgreSQL, 1 Valkey, then these. Stopped from the highest to the lowest.
+WEB, WORKERS, BEAT, AGENT = 2, 3, 4, 5
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the table is made from."""
+
+    data: Path
+    port: int
+    env: Mapping[str, str] = field(repr=False)
+    fleet: bool = True
+
+    @property
+    def address(self) -> str:
+        """Where the portal answers."""
+        return f"http://{HOST}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command that must end well before the services start."""
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps, the web server that is waited for, and the services behind it."""
+
+    steps: tuple[Step, ...]
+    web: Service
+    services: tuple[Service, ...]
+
+
+def portal_plan(context: Context) -> Plan:
+    """The table of the product."""
+    python, manage = sys.executable, str(CHECKOUT / "manage.py")
+    seed = (python, manage, "seed") + (() if context.fleet else ("--no-fleet",))
+    steps = (
+        Step("migrate", (python, manage, "migrate", "--noinput", "--verbosity", "1"), {"DATABASE_ROLE": ""}),
+        Step("seed", seed),
+    )
+    return Plan(steps, web(context), (*workers(context), beat(context), agent(context)))
+
+
+def service(context: Context, name: str, argv: tuple[str, ...], stage: int, **more: int) -> Service:
+    """A service of this checkout with the environment of the portal."""
+    return Service(name, (sys.executable, *argv), stage, env=context.env, cwd=CHECKOUT, **more)
+
+
+def web(context: Context) -> Service:
+    """gunicorn: two processes of four threads."""
+    argv = ("-m", "gunicorn", "portal.wsgi:application", "--bind", f"{HOST}:{context.port}")
+    argv += ("--workers", "2", "--threads", "4", "--worker-class", "gthread", "--no-control-socket")
+    argv += ("--worker-tmp-dir", heartbeat_folder(), "--graceful-timeout", "5", "--log-level", "warning")
+    # SIGQUIT ends gunicorn's own workers at once when the runner is killed; SIGKILL would leave them to notice.
+    return service(context, "web", argv, WEB, death_signal=signal.SIGQUIT)
+
+
+def heartbeat_folder() -> str:
+    """Memory where there is some: on a slow disk a heartbeat file would block the worker."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else os.environ.get("TMPDIR", "/tmp")
+
+
+def workers(context: Context) -> tuple[Service, ...]:
+    """One Celery worker a queue, without child processes: what it starts outlives it only on purpose."""
+    common = ("-P", "solo", "--without-gossip", "--without-mingle", "-l", "warning")
+    return tuple(
+        service(
+            context,
+            queue,
+            ("-m", "celery", "-A", "portal", "worker", "-Q", queue, "-n", f"{queue}@%h", *common),
+            WORKERS,
+        )
+        for queue in QUEUES
+    )
+
+
+def beat(context: Context) -> Service:
+    """Celery's clock. Its schedule is code; the file only remembers when each entry last ran."""
+    schedule = str(context.data / "beat-schedule")
+    return service(
+        context, "beat", ("-m", "celery", "-A", "portal", "beat", "--schedule", schedule, "-l", "warning"), BEAT
+    )
+
+
+def agent(context: Context) -> Service:
+    """The agent of this machine, with the token that `seed` made for it."""
+    argv = ("-m", "scheduler.agent", "--url", context.address, "--token-file", str(context.data / "agent.token"))
+    argv += ("--hostname", agent_hostname(context.data), "--spool", str(context.data / "agent-spool"))
+    return service(context, "agent", argv, AGENT)
+
+
+def agent_hostname(data: Path) -> str:
+    """The name that `seed` registered this machine under, which may differ from the present host name."""
+    try:
+        return (data / "agent.hostname").read_text().strip() or socket.gethostname()
+    except OSError:
+        return socket.gethostname()

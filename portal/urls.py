@@ -1,0 +1,5 @@
+"""All addresses of the portal."""
+
+from django.urls import path
+
+urlpatterns: list = []

@@ -1,0 +1,1 @@
+"""Decisions and the machinery that makes them real. Imports ledger, never portal."""

@@ -1,0 +1,1 @@
+"""Drivers make allocations real; see base.py for the protocol."""

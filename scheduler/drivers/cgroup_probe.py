@@ -1,0 +1,40 @@
+"""Ask the machine once whether cgroups can truly be used: make a group, limit it, move a process in, kill it, remove it.
+
+Driver side only. Existing files prove little: a container often shows cgroups that refuse every write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Sequence
+
+from scheduler.drivers import cgroups
+
+
+def works(hierarchy: cgroups.Hierarchy) -> bool:
+    """Whether a process can be limited and killed under this hierarchy. Leaves nothing behind."""
+    group = hierarchy.group(f"probe-{os.getpid()}-{os.urandom(3).hex()}")
+    process = None
+    try:
+        hierarchy.prepare()
+        group.create(memory_bytes=64 * 1024 * 1024, cpu_milli=1000, pids_max=16)
+        process = subprocess.Popen(["/bin/sh", "-c", "read line"], stdin=subprocess.PIPE, env={}, close_fds=True)
+        group.join(process.pid)
+        moved = process.pid in group.pids()
+        return group.kill() and moved
+    except (OSError, KeyError):
+        return False
+    finally:
+        if process is not None:
+            process.kill()
+            process.communicate()
+        with contextlib.suppress(OSError):
+            group.remove()
+
+
+def usable(hierarchies: Sequence[cgroups.Hierarchy] | None = None) -> cgroups.Hierarchy | None:
+    """The first hierarchy that works here, or None: then rlimits are all there is."""
+    found = cgroups.candidates() if hierarchies is None else hierarchies
+    return next((hierarchy for hierarchy in found if works(hierarchy)), None)

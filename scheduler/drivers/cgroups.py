@@ -1,0 +1,207 @@
+"""Hard limits through cgroups, version 2 or version 1 (also the hybrid layout): find, make, read, kill, remove.
+
+Light standard library only (the shim imports it). It knows directories and numbers, not jobs. All groups stand under
+one directory `gpu-commons`, so that whatever is left behind is easy to see.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PARENT = "gpu-commons"
+CGROUP1 = "cgroup1"
+CGROUP2 = "cgroup2"
+RLIMITS = "rlimits"
+V1_CONTROLLERS = ("memory", "cpu", "cpuacct", "pids")
+V1_REQUIRED = frozenset(("memory", "cpu", "pids"))
+V2_CONTROLLERS = ("memory", "cpu", "pids")
+_PERIOD_US = 100_000
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="ascii") as file:
+        return file.read()
+
+
+def _write(path: str, value: str) -> None:
+    with open(path, "w", encoding="ascii") as file:
+        file.write(value)
+
+
+class Group:
+    """The cgroups of one member: {"": directory} in version 2, {controller: directory} in version 1."""
+
+    def __init__(self, mode: str, directories: Mapping[str, str]) -> None:
+        self.mode = mode
+        self.directories = dict(directories)
+
+    def _directory(self, controller: str) -> str | None:
+        return self.directories.get("" if self.mode == CGROUP2 else controller)
+
+    def create(self, *, memory_bytes: int, cpu_milli: int, pids_max: int) -> None:
+        """Make the groups and set the limits; may be repeated. OSError if one of them can't be set."""
+        for directory in self.directories.values():
+            os.makedirs(directory, exist_ok=True)
+        quota = max(1000, cpu_milli * _PERIOD_US // 1000)  # the kernel takes no quota below 1 ms
+        if self.mode == CGROUP2:
+            root = self.directories[""]
+            _write(f"{root}/memory.max", str(memory_bytes))
+            if os.path.exists(f"{root}/memory.swap.max"):
+                _write(f"{root}/memory.swap.max", "0")
+            _write(f"{root}/cpu.max", f"{quota} {_PERIOD_US}")
+            _write(f"{root}/pids.max", str(pids_max))
+            return
+        memory, cpu, pids = (self.directories[name] for name in ("memory", "cpu", "pids"))
+        with contextlib.suppress(OSError):  # swap is shut off below where the kernel counts it
+            _write(f"{memory}/memory.swappiness", "0")
+        _write(f"{memory}/memory.limit_in_bytes", str(memory_bytes))
+        with contextlib.suppress(OSError):  # absent without swap accounting; EINVAL on a repeat with another limit
+            _write(f"{memory}/memory.memsw.limit_in_bytes", str(memory_bytes))
+        _write(f"{cpu}/cpu.cfs_period_us", str(_PERIOD_US))
+        _write(f"{cpu}/cpu.cfs_quota_us", str(quota))
+        _write(f"{pids}/pids.max", str(pids_max))
+
+    def join(self, pid: int) -> None:
+        for directory in self.directories.values():
+            _write(f"{directory}/cgroup.procs", str(pid))
+
+    def exists(self) -> bool:
+        return any(os.path.isdir(directory) for directory in self.directories.values())
+
+    def _trees(self) -> Iterator[str]:
+        """All directories, the deepest first (a container engine makes its own groups below ours)."""
+        for directory in self.directories.values():
+            for folder, _, _ in os.walk(directory, topdown=False):
+                yield folder
+
+    def pids(self) -> list[int]:
+        found: set[int] = set()
+        for folder in self._trees():
+            with contextlib.suppress(OSError):
+                found.update(int(line) for line in _read(f"{folder}/cgroup.procs").split())
+        return sorted(found - {0})
+
+    def kill(self, *, within_s: float = 2.0) -> bool:
+        """SIGKILL every process inside, whatever session it made for itself; False if some are left after `within_s`."""
+        if (folder := self._directory("pids")) is not None:
+            with contextlib.suppress(OSError):  # version 2 kills in one step; absent before Linux 5.14
+                if self.mode == CGROUP2:
+                    _write(f"{folder}/cgroup.kill", "1")
+            with contextlib.suppress(OSError):  # nothing may fork while we walk the list
+                _write(f"{folder}/pids.max", "0")
+        deadline = time.monotonic() + within_s
+        while pids := self.pids():
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def _counter(self, controller: str, file: str, key: str) -> int:
+        folder = self._directory(controller)
+        if folder is not None:
+            with contextlib.suppress(OSError, ValueError):
+                for line in _read(f"{folder}/{file}").splitlines():
+                    name, _, value = line.partition(" ")
+                    if name == key:
+                        return int(value)
+        return 0
+
+    def _number(self, controller: str, file: str) -> int | None:
+        folder = self._directory(controller)
+        if folder is not None:
+            with contextlib.suppress(OSError, ValueError):
+                return int(_read(f"{folder}/{file}"))
+        return None
+
+    def oom_kills(self) -> int:
+        """How many processes the kernel killed here because the group was over its memory limit."""
+        file = "memory.events" if self.mode == CGROUP2 else "memory.oom_control"
+        return self._counter("memory", file, "oom_kill")
+
+    def limit_hits(self) -> int:
+        """How often the group ran into its memory limit (version 1 doesn't count kills in groups below ours)."""
+        if self.mode == CGROUP2:
+            return self._counter("memory", "memory.events", "max")
+        return self._number("memory", "memory.failcnt") or 0
+
+    def peak_bytes(self) -> int | None:
+        return self._number("memory", "memory.peak" if self.mode == CGROUP2 else "memory.max_usage_in_bytes")
+
+    def remove(self, *, within_s: float = 2.0) -> bool:
+        """Remove the empty groups; False if one stays (a process in it has not finished dying)."""
+        deadline = time.monotonic() + within_s
+        while self.exists():
+            for folder in self._trees():
+                with contextlib.suppress(OSError):
+                    os.rmdir(folder)
+            if self.exists():
+                if time.monotonic() >= deadline:
+                    return False
+                time.sleep(0.02)
+        return True
+
+
+class Hierarchy:
+    """Where groups can be made: {"": directory} in version 2, {controller: mount point} in version 1."""
+
+    def __init__(self, mode: str, roots: Mapping[str, str]) -> None:
+        self.mode = mode
+        self.roots = dict(roots)
+
+    def group(self, name: str) -> Group:
+        return Group(self.mode, {controller: f"{root}/{PARENT}/{name}" for controller, root in self.roots.items()})
+
+    def prepare(self) -> None:
+        """Make our parent directory; in version 2 also hand the controllers down to it and below. OSError if refused."""
+        for root in self.roots.values():
+            os.makedirs(f"{root}/{PARENT}", exist_ok=True)
+        if self.mode == CGROUP2:
+            for folder in (self.roots[""], f"{self.roots['']}/{PARENT}"):
+                missing = set(V2_CONTROLLERS) - set(_read(f"{folder}/cgroup.subtree_control").split())
+                if missing:
+                    _write(f"{folder}/cgroup.subtree_control", " ".join(f"+{name}" for name in sorted(missing)))
+
+
+def _v1_mounts(mounts: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for line in mounts.splitlines():
+        fields = line.split()
+        if len(fields) > 3 and fields[2] == "cgroup":
+            for controller in set(fields[3].split(",")) & set(V1_CONTROLLERS):
+                found.setdefault(controller, fields[1])
+    return found
+
+
+def _v2_places(root: str, own: str, *, privileged: bool) -> list[str]:
+    """Directories under which we might make groups: the top for root, else every ancestor of our own, top first."""
+    if privileged:
+        return [root]
+    path = next((line[3:] for line in own.splitlines() if line.startswith("0::")), "/").strip("/")
+    places = [root]
+    for part in path.split("/") if path else []:
+        places.append(f"{places[-1]}/{part}")
+    return places
+
+
+def candidates(
+    *, root: str = "/sys/fs/cgroup", mounts: str | None = None, own: str | None = None, privileged: bool | None = None
+) -> list[Hierarchy]:
+    """Hierarchies worth trying on this machine, best first. Nothing is written."""
+    if os.path.exists(f"{root}/cgroup.controllers"):
+        if not set(V2_CONTROLLERS) <= set(_read(f"{root}/cgroup.controllers").split()):
+            return []
+        own = _read("/proc/self/cgroup") if own is None else own
+        privileged = os.geteuid() == 0 if privileged is None else privileged
+        return [Hierarchy(CGROUP2, {"": place}) for place in _v2_places(root, own, privileged=privileged)]
+    found = _v1_mounts(_read("/proc/self/mounts") if mounts is None else mounts)
+    return [Hierarchy(CGROUP1, found)] if set(found) >= V1_REQUIRED else []

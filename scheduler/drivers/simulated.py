@@ -1,0 +1,193 @@
+"""Make-believe hardware for demos, replays and tests: durations, delays and failures drawn from a seed.
+
+It is labelled as a simulation wherever it is shown. Its world lives in tables of its own (SimulatedMember and so on),
+never in the ledger; the clock is the database's. The command `["simulate", "--seconds", "12", "--exit-code", "0"]`
+fixes duration and exit status; anything else runs for a duration drawn from (seed, key).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.db import transaction
+from django.db.models import F, Q
+from django.db.models.functions import Greatest
+
+from ledger.clock import database_now
+from ledger.models import CardSeat, Node
+from ledger.vocabulary import NodeState
+from scheduler.drivers.base import (
+    CardFacts,
+    DriverError,
+    EndReason,
+    LogChunk,
+    MemberSpec,
+    NodeFacts,
+    Observation,
+    Phase,
+    ReplyLost,
+    StartRefused,
+)
+from scheduler.models import SimulatedFault, SimulatedMember, SimulatedTombstone
+
+FOREVER_S = 10 * 365 * 86_400
+
+
+@dataclass(frozen=True)
+class World:
+    """How the make-believe hardware behaves. All draws come from `seed` and the member's key."""
+
+    seed: int = 1
+    start_delay_s: tuple[float, float] = (0.0, 0.2)
+    duration_s: tuple[float, float] = (1.0, 10.0)
+    fail_rate: float = 0.0  # exits with 1
+    start_fail_rate: float = 0.0  # never starts
+    lost_reply_rate: float = 0.0  # start or stop took effect, the answer got lost
+
+
+class SimulatedDriver:
+    name = "simulated"
+    simulated = True
+
+    def __init__(self, world: World | None = None) -> None:
+        self.world = world or World()
+        self._calls = random.Random(self.world.seed)  # noqa: S311  a simulation, not a secret
+
+    def prepare(self, spec: MemberSpec) -> None:
+        """Make-believe images need no pulling."""
+
+    def start(self, spec: MemberSpec) -> Observation:
+        with transaction.atomic():
+            tomb, _ = SimulatedTombstone.objects.select_for_update().get_or_create(job=spec.job_id, defaults={"fence": 0})
+            if spec.fence <= tomb.fence:
+                raise StartRefused(f"attempt with fence {spec.fence} of job {spec.job_id} was closed already")
+            member = SimulatedMember.objects.filter(key=spec.key).first() or self._new(spec)
+        self._maybe_lose_reply()
+        return _seen(member, database_now())
+
+    def _new(self, spec: MemberSpec) -> SimulatedMember:
+        draw = random.Random(f"{self.world.seed}:{spec.key}")  # noqa: S311
+        if draw.random() < self.world.start_fail_rate:
+            raise DriverError("simulated: the node refused to start it")
+        seconds, exit_code = _asked(list(spec.command))
+        if seconds is None:
+            seconds = draw.uniform(*self.world.duration_s)
+        if draw.random() < self.world.fail_rate:
+            exit_code = exit_code or 1
+        runs_at = database_now() + dt.timedelta(seconds=draw.uniform(*self.world.start_delay_s))
+        return SimulatedMember.objects.create(
+            key=spec.key,
+            job=spec.job_id,
+            attempt=spec.attempt_id,
+            fence=spec.fence,
+            node=spec.node,
+            runs_at=runs_at,
+            ends_at=runs_at + dt.timedelta(seconds=min(seconds, FOREVER_S)),
+            exit_code=exit_code,
+        )
+
+    def inspect(self, keys: Iterable[str]) -> dict[str, Observation]:
+        wanted = list(keys)
+        found = {m.key: m for m in SimulatedMember.objects.filter(key__in=wanted)}
+        now = database_now()
+        return {
+            key: _seen(found[key], now) if key in found else Observation(key=key, phase=Phase.ABSENT) for key in wanted
+        }
+
+    def list_members(self) -> list[Observation]:
+        now = database_now()
+        live = SimulatedMember.objects.filter(Q(stopped_at=None) | Q(stopped_at__gt=now), cleaned=False, ends_at__gt=now)
+        return [_seen(member, now) for member in live]
+
+    def stop(self, *, key: str, job_id: int, fence: int, grace_s: int) -> Observation:
+        now = database_now()
+        with transaction.atomic():
+            tomb, _ = SimulatedTombstone.objects.select_for_update().get_or_create(job=job_id, defaults={"fence": fence})
+            SimulatedTombstone.objects.filter(pk=tomb.pk).update(fence=Greatest(F("fence"), fence))
+            SimulatedMember.objects.filter(key=key, stopped_at=None, ends_at__gt=now).update(
+                stopped_at=now, end_reason=EndReason.STOPPED
+            )
+        self._maybe_lose_reply()
+        return self.inspect([key])[key]
+
+    def logs(self, key: str, cursor: int = 0, limit: int = 65_536) -> LogChunk:
+        member = SimulatedMember.objects.filter(key=key).first()
+        if member is None:
+            return LogChunk(b"", cursor, True)
+        seen = _seen(member, database_now())
+        text = f"[simulated] {member.key} starts on {member.node} at {member.runs_at.isoformat()}\n"
+        if seen.phase == Phase.EXITED:
+            text += f"[simulated] {seen.end_reason} with exit code {seen.exit_code}\n"
+        data = text.encode()[cursor : cursor + limit]
+        return LogChunk(data, cursor + len(data), seen.phase == Phase.EXITED and cursor + len(data) >= len(text.encode()))
+
+    def clean(self, *, key: str, node: str, whole: bool) -> bool:
+        SimulatedMember.objects.filter(key=key).update(cleaned=True)
+        return True
+
+    def inventory(self) -> list[NodeFacts]:
+        faults = set(SimulatedFault.objects.values_list("hostname", "card_uuid"))
+        seats: dict[int, list[CardFacts]] = {}
+        for seat in CardSeat.objects.filter(period__upper_inf=True, node__simulated=True).select_related("card", "node"):
+            if (seat.node.hostname, seat.card.uuid) not in faults:
+                seats.setdefault(seat.node_id, []).append(_card(seat))
+        return [
+            NodeFacts(
+                hostname=node.hostname,
+                cpu_milli=node.cpu_milli,
+                host_memory_mib=node.host_memory_mib,
+                cards=tuple(seats.get(node.pk, ())),
+                online=(node.hostname, "") not in faults,
+            )
+            for node in Node.objects.filter(simulated=True).exclude(state=NodeState.RETIRED)
+        ]
+
+    def _maybe_lose_reply(self) -> None:
+        if self.world.lost_reply_rate and self._calls.random() < self.world.lost_reply_rate:
+            raise ReplyLost("simulated: the answer got lost")
+
+
+def _card(seat: CardSeat) -> CardFacts:
+    return CardFacts(
+        uuid=seat.card.uuid,
+        slot=seat.slot,
+        model=seat.card.model,
+        memory_mib=seat.card.memory_mib,
+        virtual=seat.card.virtual,
+        memory_assumed=seat.card.memory_assumed,
+    )
+
+
+def _asked(command: list[str]) -> tuple[float | None, int]:
+    """The duration in seconds and the exit code that a `simulate` command asks for."""
+    if not command or command[0] != "simulate":
+        return None, 0
+    options = dict(zip(command[1::2], command[2::2], strict=False))
+    try:
+        seconds = float(options["--seconds"]) if "--seconds" in options else None
+        code = int(options.get("--exit-code", "0"))
+    except ValueError:
+        raise DriverError("simulate takes --seconds NUMBER and --exit-code INTEGER") from None
+    if seconds is not None and not 0 <= seconds <= FOREVER_S:
+        raise DriverError("simulate: --seconds must lie between 0 and ten years")
+    return seconds, code
+
+
+def _seen(member: SimulatedMember, now: dt.datetime) -> Observation:
+    stopped = member.stopped_at is not None and member.stopped_at <= now
+    ended = stopped or member.ends_at <= now
+    phase = Phase.EXITED if ended else Phase.RUNNING if member.runs_at <= now else Phase.STARTING
+    return Observation(
+        key=member.key,
+        phase=phase,
+        job_id=member.job,
+        fence=member.fence,
+        exit_code=(143 if stopped else member.exit_code) if ended else None,
+        end_reason=(EndReason.STOPPED if stopped else EndReason.EXIT) if ended else None,
+        message="simulated",
+        started_at=member.runs_at if member.runs_at <= now else None,
+        ended_at=(member.stopped_at if stopped else member.ends_at) if ended else None,
+    )

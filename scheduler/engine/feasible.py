@@ -1,0 +1,197 @@
+"""Which nodes may take a shape, and for the others the first reason why not.
+
+The filters stand in two lists: what a node can never give, then what it can't give now. A reason from the first list
+therefore means "this node is no use, ever", and one from the second "it may come free". Headroom is not here: it
+depends on other nodes too (headroom.py).
+"""
+
+# mypy: disable-error-code="no-any-return"
+# NumPy's stubs give Any for comparisons and reductions of arrays, so the declared types are the only ones there are.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ledger.vocabulary import COMPUTE_UNITS, Form, Refusal
+from scheduler.engine.fleet import FORM_CODE, Bools, Fleet, Some
+from scheduler.engine.lens import Lens
+from scheduler.engine.shape import Shape
+
+Filter = Callable[[Lens], Bools]  # True where the row is refused
+Codes = npt.NDArray[np.int8]
+
+
+def simulated(look: Lens) -> Bools:
+    return look.fixed.simulated[look.rows] != look.shape.simulated
+
+
+def no_driver(look: Lens) -> Bools:
+    return ~look.fixed.drivers[look.rows][:, look.form]
+
+
+def model(look: Lens) -> Bools:
+    """One matching card is enough to pass on; a whole machine must have no others."""
+    if not look.shape.model:
+        return look.nothing()
+    refused: Bools = look.match.sum(axis=1) == 0
+    if look.is_whole:
+        refused |= (look.present & ~look.match).sum(axis=1) > 0
+    return refused
+
+
+def interconnect(look: Lens) -> Bools:
+    return look.fixed.interconnect[look.rows] < look.shape.interconnect
+
+
+def labels(look: Lens) -> Bools:
+    refused = look.nothing()
+    for label in look.shape.labels:
+        has = look.fleet.labels.get(label)
+        refused |= True if has is None else ~has[look.rows]
+    return refused
+
+
+def cards_total(look: Lens) -> Bools:
+    if not look.shape.compute_possible:
+        return ~look.nothing()
+    return look.match.sum(axis=1) < look.shape.cards
+
+
+def card_memory_total(look: Lens) -> Bools:
+    return look.big.sum(axis=1) < look.shape.cards_of_size
+
+
+def cpu_total(look: Lens) -> Bools:
+    return look.fixed.cpu[look.rows] < look.shape.cpu_milli
+
+
+def host_memory_total(look: Lens) -> Bools:
+    return look.fixed.host_memory[look.rows] < look.shape.host_memory_mib
+
+
+def blocks_total(look: Lens) -> Bools:
+    return look.nothing() if look.shape.form is not Form.BLOCK else ~look.blocks_reach(look.big)
+
+
+def form_not_in_zone(look: Lens) -> Bools:
+    return ~look.fixed.zone_forms[look.rows][:, look.form]
+
+
+def node_down(look: Lens) -> Bools:
+    return ~look.fixed.up[look.rows]
+
+
+def node_held(look: Lens) -> Bools:
+    return look.fixed.held[look.rows]
+
+
+def other_form(look: Lens) -> Bools:
+    used = look.now.used_form[look.rows]
+    return (used != 0) & (used != FORM_CODE[look.shape.form])
+
+
+def not_empty(look: Lens) -> Bools:
+    """A whole machine takes everything, so nothing of it may be taken."""
+    if not look.is_whole:
+        return look.nothing()
+    fixed, now, rows = look.fixed, look.now, look.rows
+    taken = (now.used_form[rows] != 0) | (now.allocations[rows] > 0)
+    taken |= (now.cpu[rows] != fixed.cpu[rows]) | (now.host_memory[rows] != fixed.host_memory[rows])
+    tenants = (look.free != look.memory) | (look.present & (now.compute[rows] != COMPUTE_UNITS))
+    return taken | (tenants.sum(axis=1) > 0)
+
+
+def card_held(look: Lens) -> Bools:
+    if look.is_whole:
+        return look.fixed.card_held[look.rows].sum(axis=1) > 0
+    return look.usable.sum(axis=1) < look.shape.cards
+
+
+def cards_free(look: Lens) -> Bools:
+    return look.nothing() if look.is_whole else look.open.sum(axis=1) < look.shape.cards
+
+
+def card_memory_free(look: Lens) -> Bools:
+    return look.nothing() if look.shape.full_cards else look.fit.sum(axis=1) < look.shape.cards
+
+
+def cpu_free(look: Lens) -> Bools:
+    return look.now.cpu[look.rows] < look.shape.cpu_milli
+
+
+def host_memory_free(look: Lens) -> Bools:
+    return look.now.host_memory[look.rows] < look.shape.host_memory_mib
+
+
+def blocks_free(look: Lens) -> Bools:
+    return look.nothing() if look.shape.form is not Form.BLOCK else ~look.blocks_reach(look.idle)
+
+
+NEVER: Final[tuple[tuple[Refusal, Filter], ...]] = (
+    (Refusal.SIMULATED, simulated),
+    (Refusal.NO_DRIVER, no_driver),
+    (Refusal.MODEL, model),
+    (Refusal.INTERCONNECT, interconnect),
+    (Refusal.LABELS, labels),
+    (Refusal.CARDS_TOTAL, cards_total),
+    (Refusal.CARD_MEMORY_TOTAL, card_memory_total),
+    (Refusal.CPU, cpu_total),
+    (Refusal.HOST_MEMORY, host_memory_total),
+    (Refusal.NO_BLOCK, blocks_total),
+)
+NOW: Final[tuple[tuple[Refusal, Filter], ...]] = (
+    (Refusal.FORM_NOT_IN_ZONE, form_not_in_zone),
+    (Refusal.NODE_DOWN, node_down),
+    (Refusal.NODE_HELD, node_held),
+    (Refusal.OTHER_FORM, other_form),
+    (Refusal.NOT_EMPTY, not_empty),
+    (Refusal.CARD_HELD, card_held),
+    (Refusal.CARDS_FREE, cards_free),
+    (Refusal.CARD_MEMORY_FREE, card_memory_free),
+    (Refusal.CPU, cpu_free),
+    (Refusal.HOST_MEMORY, host_memory_free),
+    (Refusal.NO_BLOCK, blocks_free),
+)
+FILTERS: Final = NEVER + NOW
+
+# A code is 0 for "may take it", else 1 + the filter's number: the greater, the nearer the node came to being chosen.
+HEADROOM: Final = len(FILTERS) + 1
+GANG: Final = len(FILTERS) + 2
+LEAF: Final = len(FILTERS) + 3
+REASONS: Final[tuple[Refusal, ...]] = (*(r for r, _ in FILTERS), Refusal.HEADROOM, Refusal.GANG, Refusal.LEAF)
+
+
+def refusals(fleet: Fleet, shape: Shape, rows: Some) -> Codes:
+    """The code of every row, by the first filter that refuses it."""
+    return codes(Lens(fleet, shape, rows))
+
+
+def codes(look: Lens) -> Codes:
+    out = np.zeros(len(look.fixed.ids[look.rows]), dtype=np.int8)
+    for number, (_, refuses) in enumerate(FILTERS, start=1):
+        out[(out == 0) & refuses(look)] = number
+        if out.all():
+            break
+    return out
+
+
+def reason(code: int) -> Refusal:
+    return REASONS[code - 1]
+
+
+def could_ever(found: Codes) -> Bools:
+    """Rows that would do if nothing were busy, held or down, and zones took every form."""
+    return (found == 0) | (found > len(NEVER))
+
+
+def counted(found: Codes) -> dict[Refusal, int]:
+    """Rows refused, by reason, in the order of the filters. Two filters may share a reason."""
+    out: dict[Refusal, int] = {}
+    for code, count in enumerate(np.bincount(found).tolist()):
+        if code and count:
+            out[reason(code)] = out.get(reason(code), 0) + count
+    return out

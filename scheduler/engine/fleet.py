@@ -1,0 +1,266 @@
+"""The fleet as arrays: one row a node (sorted by id), one column a card (sorted by slot), so that a filter is a few
+vector operations. Built once, corrected by `replace_nodes`, forked for every plan so that a plan changes nothing.
+
+Decides nothing. Codes (model, zone, place) are only names for strings: no choice may depend on their order.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ledger.vocabulary import COMPUTE_UNITS, Form
+from scheduler.engine.intervals import Intervals, length, merged
+from scheduler.engine.shape import FORMS, INTERCONNECT_RANK, Shape
+from scheduler.engine.topology import CardTopology
+from scheduler.engine.types import CardView, MemberPlan, NodeView
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.intp]
+Some = slice | Rows
+
+FORM_CODE: Final[dict[Form | None, int]] = {None: 0, Form.CONTAINER: 1, Form.BLOCK: 2, Form.WHOLE: 3}
+LEVELS: Final = ("leaf", "rack", "room", "site")  # nearest first
+UNKNOWN: Final = -1
+ANSWERS_KEPT: Final = 1_000
+LOG_KEPT: Final = 100_000
+
+
+@dataclass(slots=True)
+class Fixed:
+    """What a plan doesn't change. (n,) unless said; c = most cards of a node, b = most blocks of a node."""
+
+    ids: Ints
+    simulated: Bools
+    up: Bools
+    held: Bools
+    zone: Ints  # code, UNKNOWN = in no zone
+    zone_forms: Bools  # (n, 3)
+    drivers: Bools  # (n, 3)
+    places: Ints  # (n, 4) codes by level, UNKNOWN = not known
+    interconnect: Ints
+    cpu: Ints
+    host_memory: Ints
+    cards: Ints
+    present: Bools  # (n, c)
+    model: Ints  # (n, c)
+    memory: Ints  # (n, c)
+    card_held: Bools  # (n, c)
+    block: Ints  # (n, c) column of the block, UNKNOWN = in none
+    block_size: Ints  # (n, b), 0 = no such block
+
+
+@dataclass(slots=True)
+class Moving:
+    """What a plan uses up. (n,) or (n, c)."""
+
+    used_form: Ints  # FORM_CODE
+    allocations: Ints
+    cpu: Ints  # free
+    host_memory: Ints  # free
+    memory: Ints  # (n, c) free
+    compute: Ints  # (n, c) free
+
+    def copy(self) -> Moving:
+        return Moving(*(getattr(self, f.name).copy() for f in fields(self)))
+
+
+@dataclass(slots=True)
+class Answer:
+    """For one shape, by row: number of the first filter that refuses (0 = none) and the score. `seen` counts the
+    entries of the fleet's log that are already worked in."""
+
+    codes: npt.NDArray[np.int8]
+    scores: Floats
+    seen: int
+
+
+class Fleet:
+    """See the module docstring. `log` lists the rows that changed, in order; its length is the fleet's version."""
+
+    def __init__(self, nodes: Iterable[NodeView]) -> None:
+        self.models: dict[str, int] = {}
+        self.zones: dict[int, int] = {}
+        self.places: dict[tuple[str, ...], int] = {}
+        self._build(nodes)
+
+    def _build(self, nodes: Iterable[NodeView]) -> None:
+        self.views: list[NodeView] = sorted(nodes, key=lambda node: node.id)
+        self.row_of: dict[int, int] = {node.id: row for row, node in enumerate(self.views)}
+        if len(self.row_of) != len(self.views):
+            raise ValueError("two nodes have the same id")
+        self.cards: list[tuple[CardView, ...]] = [() for _ in self.views]
+        self.busy: dict[tuple[int, int], tuple[Intervals, Intervals]] = {}  # (row, column) -> memory, compute
+        self.labels: dict[str, Bools] = {}
+        self.topologies: dict[int, CardTopology] = {}
+        self.log: list[int] = []
+        self.answers: dict[tuple[Shape, str], Answer] = {}
+        self.base: Fleet | None = None
+        width = max((len(node.cards) for node in self.views), default=0)
+        blocks = max((len(_block_ids(node)) for node in self.views), default=0)
+        self.fixed, self.now = _empty(len(self.views), max(width, 1), max(blocks, 1))
+        for row, node in enumerate(self.views):
+            self._fill(row, node)
+        self._measure()
+
+    def __len__(self) -> int:
+        return len(self.views)
+
+    def _measure(self) -> None:
+        """The fleet's largest card, machine and so on: the yardsticks of the scores."""
+        memory = self.fixed.memory
+        yardsticks = (
+            max(int(memory.max(initial=0)), 1),
+            max(int(memory.sum(axis=1).max(initial=0)), 1),
+            max(int(self.fixed.cards.max(initial=0)), 1),
+        )
+        if getattr(self, "yardsticks", None) != yardsticks:
+            self.answers.clear()
+        self.yardsticks: tuple[int, int, int] = yardsticks
+
+    def replace_nodes(self, changed: Iterable[NodeView]) -> None:
+        """Take the new views of these nodes; a node not seen before is added (that rebuilds everything)."""
+        if self.base is not None:
+            raise ValueError("a fork belongs to one plan and is never corrected")
+        new = {node.id: node for node in changed}
+        fixed = self.fixed
+        fits = all(
+            id_ in self.row_of
+            and len(node.cards) <= fixed.present.shape[1]
+            and len(_block_ids(node)) <= fixed.block_size.shape[1]
+            for id_, node in new.items()
+        )
+        if not fits or len(self.log) > LOG_KEPT:
+            self._build({**{node.id: node for node in self.views}, **new}.values())
+            return
+        for id_, node in new.items():
+            row = self.row_of[id_]
+            self.views[row] = node
+            self._fill(row, node)
+            self.log.append(row)
+        self._measure()
+
+    def fork(self) -> Fleet:
+        """A working copy: shares what a plan can't change, owns what it uses up."""
+        twin = copy.copy(self)
+        twin.now = self.now.copy()
+        twin.busy = {}
+        twin.log = []
+        twin.answers = {}
+        twin.base = self
+        return twin
+
+    def _fill(self, row: int, node: NodeView) -> None:
+        fixed, now = self.fixed, self.now
+        fixed.ids[row] = node.id
+        fixed.simulated[row] = node.simulated
+        fixed.up[row] = node.up
+        fixed.held[row] = node.held
+        fixed.zone[row] = UNKNOWN if node.zone_id is None else self.zones.setdefault(node.zone_id, len(self.zones))
+        fixed.zone_forms[row] = [form in node.zone_forms for form in FORMS]
+        fixed.drivers[row] = [bool(node.managers.get(form)) for form in FORMS]
+        fixed.places[row] = [self._place(key) for key in _place_keys(node)]
+        fixed.interconnect[row] = INTERCONNECT_RANK[node.interconnect]
+        fixed.cpu[row] = node.cpu_milli
+        fixed.host_memory[row] = node.host_memory_mib
+        now.used_form[row] = FORM_CODE[node.used_form]
+        now.allocations[row] = node.allocations
+        now.cpu[row] = node.cpu_milli - node.cpu_milli_used
+        now.host_memory[row] = node.host_memory_mib - node.host_memory_mib_used
+        for label in node.labels:
+            self.labels.setdefault(label, np.zeros(len(self.views), dtype=np.bool_))
+        for label, has in self.labels.items():
+            has[row] = label in node.labels
+        self.topologies.pop(row, None)
+        self._fill_cards(row, node)
+
+    def _fill_cards(self, row: int, node: NodeView) -> None:
+        fixed, now = self.fixed, self.now
+        cards = tuple(sorted(node.cards, key=lambda card: (card.slot, card.id)))
+        self.cards[row] = cards
+        fixed.cards[row] = len(cards)
+        for columns in (fixed.present, fixed.model, fixed.memory, fixed.card_held, now.memory, now.compute):
+            columns[row] = 0
+        fixed.block[row] = UNKNOWN
+        fixed.block_size[row] = 0
+        block_of = {block: n for n, block in enumerate(_block_ids(node))}
+        for n, card in enumerate(cards):
+            fixed.present[row, n] = True
+            fixed.model[row, n] = self.models.setdefault(card.model, len(self.models))
+            fixed.memory[row, n] = card.memory_mib
+            fixed.card_held[row, n] = card.held
+            now.memory[row, n] = card.memory_mib - length(card.busy)
+            now.compute[row, n] = COMPUTE_UNITS - length(card.compute_busy)
+            if card.block_id is not None:
+                fixed.block[row, n] = block_of[card.block_id]
+                fixed.block_size[row, block_of[card.block_id]] += 1
+
+    def _place(self, key: tuple[str, ...]) -> int:
+        return UNKNOWN if key[-1] == "" else self.places.setdefault(key, len(self.places))
+
+    def topology(self, row: int) -> CardTopology:
+        found = self.topologies.get(row)
+        if found is None:
+            found = self.topologies[row] = CardTopology(self.cards[row], self.views[row].links)
+        return found
+
+    def busy_of(self, row: int, column: int) -> tuple[Intervals, Intervals]:
+        """Taken memory and compute intervals of a card, this plan's own included."""
+        found = self.busy.get((row, column))
+        if found is None:
+            card = self.cards[row][column]
+            found = (card.busy, card.compute_busy)
+        return found
+
+    def take(self, row: int, member: MemberPlan) -> None:
+        """Use up what a member was given."""
+        now = self.now
+        now.used_form[row] = FORM_CODE[member.form]
+        now.allocations[row] += 1
+        now.cpu[row] -= member.cpu_milli
+        now.host_memory[row] -= member.host_memory_mib
+        column_of = {card.id: n for n, card in enumerate(self.cards[row])}
+        for share in member.shares:
+            column = column_of[share.card_id]
+            memory, compute = self.busy_of(row, column)
+            self.busy[row, column] = (merged(memory + share.memory), merged(compute + share.compute))
+            now.memory[row, column] -= length(share.memory)
+            now.compute[row, column] -= length(share.compute)
+        self.log.append(row)
+
+
+def _block_ids(node: NodeView) -> list[int]:
+    return sorted({card.block_id for card in node.cards if card.block_id is not None})
+
+
+def _place_keys(node: NodeView) -> tuple[tuple[str, ...], ...]:
+    """By LEVELS; a name counts within its room, because racks and leaves are numbered anew in every room."""
+    return (
+        ("leaf", node.site, node.room, node.leaf),
+        ("rack", node.site, node.room, node.rack),
+        ("room", node.site, node.room),
+        ("site", node.site),
+    )
+
+
+def _empty(n: int, c: int, b: int) -> tuple[Fixed, Moving]:
+    def ints(*shape: int) -> Ints:
+        return np.zeros(shape, dtype=np.int64)
+
+    def bools(*shape: int) -> Bools:
+        return np.zeros(shape, dtype=np.bool_)
+
+    fixed = Fixed(
+        ids=ints(n), simulated=bools(n), up=bools(n), held=bools(n), zone=ints(n),
+        zone_forms=bools(n, 3), drivers=bools(n, 3), places=ints(n, len(LEVELS)), interconnect=ints(n),
+        cpu=ints(n), host_memory=ints(n), cards=ints(n), present=bools(n, c), model=ints(n, c),
+        memory=ints(n, c), card_held=bools(n, c), block=ints(n, c), block_size=ints(n, b),
+    )  # fmt: skip
+    return fixed, Moving(ints(n), ints(n), ints(n), ints(n), ints(n, c), ints(n, c))

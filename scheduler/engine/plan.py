@@ -1,0 +1,258 @@
+"""From a snapshot to a plan: jobs in queue order, each placed on a working copy before the next is looked at.
+
+Pure: the same snapshot gives the same plan, whatever the order of its nodes, cards and jobs, and nothing given in is
+changed. Between ticks keep one Fleet, correct it with `replace_nodes`, and call `plan_fleet`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ledger.vocabulary import Distance, Refusal
+from scheduler.engine import feasible
+from scheduler.engine.answers import answer
+from scheduler.engine.cards import build, choose
+from scheduler.engine.feasible import Codes
+from scheduler.engine.fleet import Bools, Fleet, Floats, Rows
+from scheduler.engine.headroom import Headroom
+from scheduler.engine.near import groups
+from scheduler.engine.score import RULES
+from scheduler.engine.shape import Shape, shapes_of
+from scheduler.engine.ties import node_ties
+from scheduler.engine.types import Ask, JobView, MemberPlan, Placement, Plan, Reserve, Snapshot, Waiting
+
+SCORES_SHOWN: Final = 5
+DEFAULT_RULE: Final = "pack-keep-whole/1"
+NodeVerdict = tuple[str, int, Refusal | None, float | None]  # hostname, ask's number, refusal, score
+Members = list[tuple[int, MemberPlan]]  # row, member
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An ask with everything of its job that bears on the answer. Equal questions have equal answers."""
+
+    shapes: tuple[Shape, ...]
+    nodes: int
+    distance: Distance
+    key_work: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`codes` and `scores` by row, over all forms of the ask; `members` empty when the ask can't be placed."""
+
+    codes: Codes
+    scores: Floats
+    members: Members
+    never: bool
+
+
+def plan(snapshot: Snapshot) -> Plan:
+    """Decide every job of the snapshot. ValueError for a rule that isn't known or two nodes with one id."""
+    desk = _desk_for(snapshot)
+    return _decide_all(desk, snapshot.jobs, snapshot.rule)
+
+
+def plan_fleet(
+    fleet: Fleet,
+    jobs: Iterable[JobView],
+    reserves: Iterable[Reserve] = (),
+    *,
+    at: float,
+    seed: int,
+    rule: str = DEFAULT_RULE,
+) -> Plan:
+    """The same on a fleet that is kept between ticks; the fleet itself is left as it is."""
+    return _decide_all(Desk(fleet, reserves, at=at, seed=seed, rule=rule), jobs, rule)
+
+
+def explain(snapshot: Snapshot, job_id: int) -> Placement | Waiting:
+    """What the plan says about one job, after the jobs ahead of it. ValueError when it isn't in the snapshot."""
+    desk, job = _desk_before(snapshot, job_id)
+    return desk.decide(job)
+
+
+def explain_nodes(snapshot: Snapshot, job_id: int) -> list[NodeVerdict]:
+    """Every node's answer to every ask of one job when its turn comes, by ask and host name.
+
+    A feasible node has a score and no refusal; when the gang as a whole fails it has both.
+    """
+    desk, job = _desk_before(snapshot, job_id)
+    out: list[NodeVerdict] = []
+    for number, ask in enumerate(job.asks):
+        early = desk.too_early(job, ask)
+        if early is not None:
+            out += [(node.hostname, number, early, None) for node in desk.fleet.views]
+            continue
+        verdict = desk.answer(job, ask)
+        for row, node in enumerate(desk.fleet.views):
+            code = int(verdict.codes[row])
+            scored = code == 0 or code > feasible.HEADROOM
+            score = float(verdict.scores[row]) if scored else None
+            out.append((node.hostname, number, feasible.reason(code) if code else None, score))
+    return sorted(out, key=lambda line: (line[1], line[0]))
+
+
+def queue_order(jobs: Iterable[JobView]) -> list[JobView]:
+    return sorted(jobs, key=lambda job: (-job.priority, job.submitted_at, job.id))
+
+
+def _desk_for(snapshot: Snapshot) -> Desk:
+    fleet = Fleet(snapshot.nodes)
+    return Desk(fleet, snapshot.reserves, at=snapshot.at, seed=snapshot.seed, rule=snapshot.rule)
+
+
+def _desk_before(snapshot: Snapshot, job_id: int) -> tuple[Desk, JobView]:
+    desk = _desk_for(snapshot)
+    for job in queue_order(snapshot.jobs):
+        if job.id == job_id:
+            return desk, job
+        desk.decide(job)
+    raise ValueError(f"job {job_id} is not in the snapshot")
+
+
+def _decide_all(desk: Desk, jobs: Iterable[JobView], rule: str) -> Plan:
+    decided = [desk.decide(job) for job in queue_order(jobs)]
+    return Plan(
+        rule=rule,
+        placements=tuple(d for d in decided if isinstance(d, Placement)),
+        waiting=tuple(d for d in decided if isinstance(d, Waiting)),
+    )
+
+
+class Desk:
+    """One plan under way: the working copy and what is known about it."""
+
+    def __init__(self, fleet: Fleet, reserves: Iterable[Reserve], *, at: float, seed: int, rule: str) -> None:
+        if rule not in RULES:
+            raise ValueError(f"rule {rule!r} is not known; known are {', '.join(sorted(RULES))}")
+        self.fleet = fleet.fork()
+        self.headroom = Headroom(self.fleet, reserves)
+        self.at, self.seed, self.rule = at, seed, rule
+        self.ties = node_ties(seed, self.fleet.fixed.ids)
+        self.known: dict[Question, tuple[int, Verdict, dict[Refusal, int]]] = {}
+
+    def decide(self, job: JobView) -> Placement | Waiting:
+        """The first ask that can be placed wins, and is booked on the working copy."""
+        if job.over_quota:
+            return self._wait(job, [{Refusal.QUOTA: len(self.fleet)} for _ in job.asks])
+        by_ask: list[dict[Refusal, int]] = []
+        for number, ask in enumerate(job.asks):
+            early = self.too_early(job, ask)
+            if early is not None:
+                by_ask.append({early: len(self.fleet)})
+                continue
+            verdict, counts = self._look(_question(job, ask))
+            if verdict.members:
+                return self._place(job, number, verdict, counts)
+            by_ask.append(dict(counts))
+        return self._wait(job, by_ask)
+
+    def too_early(self, job: JobView, ask: Ask) -> Refusal | None:
+        """Why an ask is not looked at at all."""
+        if job.over_quota:
+            return Refusal.QUOTA
+        return Refusal.ASK_LATER if self.at < job.submitted_at + ask.after_s else None
+
+    def answer(self, job: JobView, ask: Ask) -> Verdict:
+        return self._look(_question(job, ask))[0]
+
+    def _look(self, question: Question) -> tuple[Verdict, dict[Refusal, int]]:
+        """A verdict stays true until something is placed: a long queue of equal jobs is looked at once."""
+        version = len(self.fleet.log)
+        found = self.known.get(question)
+        if found is None or found[0] != version:
+            verdict = self._judge(question)
+            found = self.known[question] = (version, verdict, feasible.counted(verdict.codes))
+        return found[1], found[2]
+
+    def _judge(self, question: Question) -> Verdict:
+        """All forms of the ask; of several that are ready the best mean score wins, then the order of FORMS."""
+        verdicts = [self._judge_form(question, shape) for shape in question.shapes]
+        if len(verdicts) == 1:
+            return verdicts[0]
+        codes = np.stack([v.codes for v in verdicts])
+        ready = codes == 0
+        scored = ready | (codes > feasible.HEADROOM)
+        scores = np.where(scored, np.stack([v.scores for v in verdicts]), -np.inf).max(axis=0)
+        members = max((v.members for v in verdicts), key=_mean_score)
+        nearest = np.where(ready.any(axis=0), 0, codes.max(axis=0)).astype(np.int8)
+        return Verdict(nearest, scores, members, all(v.never for v in verdicts))
+
+    def _judge_form(self, question: Question, shape: Shape) -> Verdict:
+        found = answer(self.fleet, shape, self.rule)
+        codes = found.codes.copy()
+        rows: Rows = np.flatnonzero(codes == 0)
+        if not question.key_work:
+            short = self.headroom.refused(shape, rows)
+            codes[rows[short]] = feasible.HEADROOM
+            rows = rows[~short]
+        members, problem = self._gang(question, shape, self._ranked(rows, found.scores), found.scores)
+        codes[rows] = problem
+        never = not members and self._never(question, feasible.could_ever(found.codes))
+        return Verdict(codes, found.scores, members, never)
+
+    def _ranked(self, rows: Rows, scores: Floats) -> Rows:
+        """Best first; equal scores by tie, equal ties by id."""
+        return rows[np.lexsort((self.fleet.fixed.ids[rows], self.ties[rows], -scores[rows]))]
+
+    def _gang(self, question: Question, shape: Shape, rows: Rows, scores: Floats) -> tuple[Members, int]:
+        """All members or none, and then the code that says why."""
+        if len(rows) < question.nodes:
+            return [], feasible.GANG
+        problem = feasible.LEAF
+        nodes, distance = question.nodes, question.distance
+        for group in groups(self.fleet, rows, scores[rows], nodes=nodes, distance=distance, seed=self.seed):
+            members = self._members(question, shape, group, scores)
+            if members:
+                return members, 0
+            problem = feasible.HEADROOM
+        return [], problem
+
+    def _members(self, question: Question, shape: Shape, rows: Rows, scores: Floats) -> Members:
+        """One member on each of the first rows that together leave every reserve alone."""
+        left = None if question.key_work else self.headroom.copy()
+        members: Members = []
+        for row in rows.tolist():
+            columns = choose(self.fleet, row, shape, {} if left is None else left.of(row))
+            if columns is None:
+                continue
+            member = build(self.fleet, row, shape, columns, float(scores[row]))
+            members.append((row, member))
+            if len(members) == question.nodes:
+                return members
+            if left is not None:
+                left.after(row, member)
+        return []
+
+    def _never(self, question: Question, ever: Bools) -> bool:
+        if question.distance is not Distance.SAME_LEAF or question.nodes == 1:
+            return int(ever.sum()) < question.nodes
+        leaves = self.fleet.fixed.places[ever, 0]
+        return int(np.bincount(leaves[leaves >= 0], minlength=1).max()) < question.nodes
+
+    def _place(self, job: JobView, number: int, verdict: Verdict, counts: dict[Refusal, int]) -> Placement:
+        best = self._ranked(np.flatnonzero(verdict.codes == 0), verdict.scores)[:SCORES_SHOWN]
+        shown = tuple((int(self.fleet.fixed.ids[row]), float(verdict.scores[row])) for row in best)
+        for row, member in verdict.members:
+            self.headroom.after(row, member)
+            self.fleet.take(row, member)
+        return Placement(job.id, number, tuple(member for _, member in verdict.members), dict(counts), shown)
+
+    def _wait(self, job: JobView, by_ask: list[dict[Refusal, int]]) -> Waiting:
+        delays = [job.submitted_at + ask.after_s - self.at for ask in job.asks]
+        later = [delay for delay in delays if delay > 0]
+        never = all(self._look(_question(job, ask))[0].never for ask in job.asks)
+        return Waiting(job.id, tuple(by_ask), never, min(later, default=None))
+
+
+def _question(job: JobView, ask: Ask) -> Question:
+    return Question(shapes_of(job, ask), ask.nodes, job.distance, job.key_work)
+
+
+def _mean_score(members: Members) -> float:
+    return sum(member.score for _, member in members) / len(members) if members else float("-inf")

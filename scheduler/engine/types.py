@@ -1,0 +1,159 @@
+"""What goes into the engine and what comes out. Frozen plain data, so that a snapshot can be written to a file.
+
+Units: MiB, milli-cores, milli-compute (1000 = one card), seconds since the Unix epoch for instants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ledger.vocabulary import AskForm, Distance, Form, Interconnect, Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class CardView:
+    """One card in its seat. `busy` are the taken memory intervals [lo, hi) in MiB, sorted and disjoint."""
+
+    id: int
+    seat_id: int
+    uuid: str
+    slot: int
+    block_id: int | None  # id of the Block it belongs to, None when its node is not cut
+    model: str
+    memory_mib: int
+    held: bool = False
+    busy: tuple[tuple[int, int], ...] = ()
+    compute_busy: tuple[tuple[int, int], ...] = ()  # [lo, hi) of 0..1000
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node as the book sees it now. `used_form` is None while no allocation (not even a closing one) is on it."""
+
+    id: int
+    hostname: str
+    simulated: bool
+    up: bool
+    held: bool
+    zone_id: int | None
+    zone_forms: frozenset[Form]  # empty when the node is in no zone
+    managers: Mapping[str, str]  # form -> driver name
+    site: str
+    room: str
+    rack: str
+    leaf: str
+    interconnect: Interconnect  # of its cards
+    labels: frozenset[str]
+    cpu_milli: int
+    host_memory_mib: int
+    cpu_milli_used: int
+    host_memory_mib_used: int
+    used_form: Form | None
+    allocations: int  # live ones
+    cards: tuple[CardView, ...]
+    links: tuple[tuple[int, int, int], ...] = ()  # (card id, card id, Gbit/s)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One acceptable way to run; a job lists them in order of preference.
+
+    WHOLE: `cards_per_node` and `memory_mib` are lower bounds on the node (0 = any), all its cards are given.
+    BLOCK: `cards_per_node` cards that are whole blocks. CONTAINER: `memory_mib` on each of `cards_per_node` distinct
+    cards; 0 MiB means the whole card. AUTO: whichever form is ready first. Counts only from `after_s` seconds after
+    the job was submitted.
+    """
+
+    form: AskForm
+    nodes: int = 1
+    cards_per_node: int = 1
+    memory_mib: int = 0
+    after_s: int = 0
+    model: str = ""  # "" = any
+    compute_milli: int = 0  # of each card; 0 = best effort (or the whole card with WHOLE and BLOCK)
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    id: int
+    project_id: int
+    asks: tuple[Ask, ...]
+    cpu_milli: int  # per node
+    host_memory_mib: int  # per node
+    interconnect: Interconnect
+    distance: Distance
+    labels: frozenset[str]  # the node must carry all of them
+    priority: int  # higher first
+    submitted_at: float
+    simulated: bool
+    key_work: bool = False  # may enter headroom
+    over_quota: bool = False  # the project has no quota left for it (worked out outside, shown as a refusal)
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Headroom kept free in a (zone, model) cell, in MiB."""
+
+    zone_id: int
+    model: str
+    mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    at: float
+    seed: int
+    nodes: tuple[NodeView, ...]
+    jobs: tuple[JobView, ...]
+    reserves: tuple[Reserve, ...] = ()
+    rule: str = "pack-keep-whole/1"  # name and version of the scoring rule
+
+
+@dataclass(frozen=True, slots=True)
+class SharePlan:
+    card_id: int
+    seat_id: int
+    block_id: int | None
+    memory: tuple[tuple[int, int], ...]  # [lo, hi) MiB intervals, sorted, disjoint, not empty
+    compute: tuple[tuple[int, int], ...] = ()  # [lo, hi) of 0..1000; empty = best effort
+
+
+@dataclass(frozen=True, slots=True)
+class MemberPlan:
+    node_id: int
+    form: Form
+    driver: str
+    cpu_milli: int
+    host_memory_mib: int
+    shares: tuple[SharePlan, ...]
+    score: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    job_id: int
+    ask_index: int
+    members: tuple[MemberPlan, ...]  # one a node; all or none
+    refusals: Mapping[Refusal, int] = field(default_factory=dict)  # nodes refused, by reason, for the chosen ask
+    scores: tuple[tuple[int, float], ...] = ()  # the best few (node id, score)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a job was not placed. `never` is True when no state of this fleet could serve any of its asks."""
+
+    job_id: int
+    by_ask: tuple[Mapping[Refusal, int], ...]  # one a job's ask, nodes refused by reason
+    never: bool = False
+    next_ask_in_s: float | None = None  # when a later ask will begin to count
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    rule: str
+    placements: tuple[Placement, ...]
+    waiting: tuple[Waiting, ...]
+
+
+Scores = Sequence[tuple[int, float]]

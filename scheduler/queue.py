@@ -1,0 +1,152 @@
+"""Jobs in and out of the queue: submit and cancel. The page and the API call the same two functions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.utils.translation import gettext as _
+
+from ledger import audit, book
+from ledger.clock import database_now
+from ledger.errors import Conflict, Refused
+from ledger.models import Job, Membership, Project, User
+from ledger.vocabulary import JobState, Outcome, ProjectRole, ProjectState, SiteRole
+from scheduler.ending import close_members
+from scheduler.wake import wake_after_commit
+
+MAY_SUBMIT = (ProjectRole.OWNER, ProjectRole.MANAGER, ProjectRole.MEMBER)
+
+
+class KeyReused(Refused):
+    """An Idempotency-Key came again with another body (HTTP 422)."""
+
+
+def submit(
+    *, data: dict[str, Any], actor: User, via: str, client_key: str | None = None, request_id: str = ""
+) -> Job:
+    """Queue a job. `data` is a validated JobInput; the same client_key and data give the first job again."""
+    digest = hashlib.sha256(json.dumps(data, sort_keys=True, default=str).encode()).hexdigest()
+    known = _known(actor, client_key, digest)
+    if known is not None:
+        return known
+    try:
+        with transaction.atomic(durable=True):
+            return _insert(data, actor, via, client_key, digest, request_id)
+    except IntegrityError:
+        known = _known(actor, client_key, digest)  # the other of two equal requests won
+        if known is None:
+            raise
+        return known
+
+
+def _known(actor: User, client_key: str | None, digest: str) -> Job | None:
+    job = Job.objects.filter(by=actor, client_key=client_key).first() if client_key else None
+    if job is not None and job.client_digest != digest:
+        raise KeyReused(
+            _("This Idempotency-Key was used for job %(id)d with another body.") % {"id": job.pk},
+            field="Idempotency-Key",
+            code="idempotency_key_reused",
+        )
+    return job
+
+
+def _insert(
+    data: dict[str, Any], actor: User, via: str, client_key: str | None, digest: str, request_id: str
+) -> Job:
+    project = Project.objects.visible_to(actor).filter(slug=data["project"]).first()
+    if project is None:
+        raise Refused(_("There is no such project, or you are not in it."), field="project", code="unknown_project")
+    _check_access(project, actor)
+    now = database_now()
+    values = {name: value for name, value in data.items() if name != "project"}
+    job = Job.objects.create(
+        **values,
+        project=project,
+        by=actor,
+        client_key=client_key,
+        client_digest=digest,
+        submitted_at=now,
+        queued_at=now,
+    )
+    audit.record(
+        actor=actor,
+        via=via,
+        verb="job.submitted",
+        target=job,
+        project=project,
+        after={"name": job.name, "asks": job.asks, "state": job.state},
+        request_id=request_id,
+        at=now,
+    )
+    wake_after_commit("scheduler.tick")
+    return job
+
+
+def _check_access(project: Project, actor: User) -> None:
+    role = Membership.objects.filter(project=project, user=actor).values_list("role", flat=True).first()
+    if role not in MAY_SUBMIT and actor.site_role != SiteRole.ADMIN:
+        raise Refused(
+            _("Your role in project %(project)s does not submit jobs; ask its owner to make you a member.")
+            % {"project": project.slug},
+            field="project",
+            code="role",
+        )
+    today = database_now().date()
+    if project.state != ProjectState.ACTIVE or (project.ends_on and project.ends_on < today) or project.starts_on > today:
+        raise Refused(
+            _("Project %(project)s takes no new work now (it runs from %(start)s to %(end)s).")
+            % {"project": project.slug, "start": project.starts_on, "end": project.ends_on or "…"},
+            field="project",
+            code="project_ended",
+        )
+
+
+def may_cancel(job: Job, actor: User) -> bool:
+    """Its submitter while still a member, the project's owner and managers, operators and admins."""
+    if actor.operates:
+        return True
+    role = Membership.objects.filter(project=job.project_id, user=actor).values_list("role", flat=True).first()
+    return role in (ProjectRole.OWNER, ProjectRole.MANAGER) or (role == ProjectRole.MEMBER and job.by_id == actor.pk)
+
+
+def cancel(*, job_id: int, actor: User, reason: str, via: str, request_id: str = "") -> Job:
+    """Cancel a job in any live state; on an ended one it is a Conflict, on one already stopping it changes nothing."""
+    with transaction.atomic(durable=True):
+        job, attempt = book.lock_job(job_id)
+        if not may_cancel(job, actor):
+            raise Refused(_("Only its submitter, the project's managers and operators cancel a job."), code="role")
+        state = JobState(job.state)
+        if state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.PREEMPTED):
+            raise Conflict(_("The job has ended already (%(state)s).") % {"state": state}, code="job_ended")
+        text = reason or "cancelled"
+        if state == JobState.STOPPING:
+            if not job.cancel_reason and attempt is not None and attempt.outcome in (Outcome.HARDWARE, Outcome.LOST):
+                job.cancel_reason = text
+                job.save(update_fields=["cancel_reason"])
+            return job
+        if state == JobState.QUEUED:
+            _cancel_queued(job, actor, text, via, request_id)
+        elif attempt is not None:
+            job.cancel_reason = text
+            job.save(update_fields=["cancel_reason"])
+            close_members(job, attempt, Outcome.CANCELLED, message=text, actor=actor, via=via, request_id=request_id)
+        return job
+
+
+def _cancel_queued(job: Job, actor: User, reason: str, via: str, request_id: str) -> None:
+    job.state, job.cancel_reason, job.message, job.ended_at = JobState.CANCELLED, reason, reason, database_now()
+    job.save(update_fields=["state", "cancel_reason", "message", "ended_at"])
+    audit.record(
+        actor=actor,
+        via=via,
+        verb="job.cancelled",
+        target=job,
+        project=job.project_id,
+        before={"state": JobState.QUEUED},
+        after={"state": JobState.CANCELLED},
+        reason=reason,
+        request_id=request_id,
+    )
