@@ -5,9 +5,11 @@ Uses the standard library alone until `.venv` exists; portal.up.bootstrap fills 
 Kept readable for old Pythons up to the version check, so that they get a sentence instead of a syntax error.
 """
 
+import importlib.util
 import os
 import sys
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 MINIMUM = (3, 11)
 
 
@@ -16,11 +18,9 @@ def main(argv):
     if sys.version_info < MINIMUM:
         found = ".".join(str(part) for part in sys.version_info[:3])
         sys.exit("GPU Commons needs Python 3.11 or newer; this is Python %s (%s)." % (found, sys.executable))
-    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    from portal.up import bootstrap
-
+    sys.path.insert(0, HERE)
     command = argv[0] if argv else "help"
-    bootstrap.enter("test" if command == "test" else "run", argv)
+    load_bootstrap().enter("test" if command == "test" else "run", argv)
     if command == "up":
         from portal.up.run import main as up
 
@@ -36,6 +36,15 @@ def main(argv):
 
     execute_from_command_line(["manage.py", *arguments])
     return 0
+
+
+def load_bootstrap():
+    """portal/up/bootstrap.py as a file: importing the package `portal` loads Celery, which is not there yet."""
+    path = os.path.join(HERE, "portal", "up", "bootstrap.py")
+    spec = importlib.util.spec_from_file_location("bootstrap", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 if __name__ == "__main__":

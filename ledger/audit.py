@@ -135,6 +135,13 @@ def verify(anchor: Path | None = None) -> Verdict:
             if bad:
                 return Verdict(False, position - 1, bad)
             digest = row[1]
+        cursor.execute(
+            "SELECT count(*), min(e.id) FROM ledger_auditevent e LEFT JOIN ledger_auditseal s ON s.event_id = e.id "
+            "WHERE s.event_id IS NULL AND e.at < clock_timestamp() - interval '10 minutes'"
+        )
+        late, first = cursor.fetchone()
+    if late:
+        return Verdict(False, position, f"{late} rows are older than 10 minutes and not sealed, the first is {first}")
     missing = [p for p in anchors if p > position]
     if missing:
         return Verdict(False, position, f"the chain ends at {position}, but position {min(missing)} was anchored outside")

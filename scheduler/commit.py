@@ -16,7 +16,7 @@ from django.db import IntegrityError, transaction
 from ledger import book
 from ledger.errors import Conflict
 from ledger.models import Allocation, Project
-from ledger.vocabulary import CommandVerb, Refusal
+from ledger.vocabulary import CommandVerb, Form, Refusal
 from scheduler.engine.types import MemberPlan, NodeView, Placement, Plan, Snapshot
 from scheduler.models import Command, Decision
 from scheduler.wake import wake_after_commit
@@ -136,7 +136,7 @@ def _order(member: MemberPlan, node: NodeView) -> book.MemberOrder:
                 seat_id=share.seat_id,
                 card_id=share.card_id,
                 card_memory_mib=memory[share.card_id],
-                block_id=share.block_id,
+                block_id=share.block_id if member.form == Form.BLOCK else None,
                 memory=share.memory,
                 compute=share.compute,
             )

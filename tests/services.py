@@ -79,23 +79,28 @@ class TestServices:
             cluster = self.cluster
             cluster.initialise()
             log = self.folder.logs / "postgres.log"
-            self._spawn(cluster.argv(), cluster.env, log, cluster.is_ready, stop=STOP_SIGNAL)
+            child = spawn(
+                cluster.argv(),
+                env=cluster.env,
+                log=log,
+                cwd=Path("/"),
+                account=cluster.account,
+                death_signal=STOP_SIGNAL,
+            )
+            self._await(child, STOP_SIGNAL, log, cluster.is_ready)
             cluster.ensure_database()
         if self.valkey is not None:
             self.valkey.initialise()
             log = self.folder.logs / "valkey.log"
-            self._spawn(self.valkey.argv(), {"PATH": os.defpath}, log, self.valkey.is_ready, stop=signal.SIGTERM)
+            child = spawn(self.valkey.argv(), env={"PATH": os.defpath}, log=log, cwd=Path("/"))
+            self._await(child, signal.SIGTERM, log, self.valkey.is_ready)
 
-    def _spawn(
-        self, argv: tuple[str, ...], env: dict[str, str], log: Path, ready: Callable[[], bool], *, stop: int
-    ) -> None:
-        account = self.cluster.account if self.cluster is not None and stop == STOP_SIGNAL else None
-        process = spawn(argv, env=env, log=log, cwd=Path("/"), account=account, death_signal=stop)
-        self.running.append((process, stop))
+    def _await(self, child: "subprocess.Popen[bytes]", stop: int, log: Path, ready: Callable[[], bool]) -> None:
+        self.running.append((child, stop))
         deadline = time.monotonic() + START_SECONDS
         while not ready():
-            if process.poll() is not None or time.monotonic() > deadline:
-                pytest.exit(f"{argv[0]} did not start. The end of its log:\n{tail(log)}", returncode=3)
+            if child.poll() is not None or time.monotonic() > deadline:
+                pytest.exit(f"{log.stem} did not start. The end of its log:\n{tail(log)}", returncode=3)
             time.sleep(0.02)
 
     def describe(self) -> str:

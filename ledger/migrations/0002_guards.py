@@ -45,7 +45,7 @@ TRANSITIONS = (
 CREATE FUNCTION ledger_check_transition() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   IF NEW.state IS DISTINCT FROM OLD.state AND NOT EXISTS (
-      SELECT 1 FROM ledger_statetransition WHERE entity = TG_ARGV[0] AND old = OLD.state AND new = NEW.state) THEN
+      SELECT 1 FROM ledger_statetransition t WHERE t.entity = TG_ARGV[0] AND t.old = OLD.state AND t.new = NEW.state) THEN
     RAISE EXCEPTION '% % may not go from % to %', TG_ARGV[0], OLD.id, OLD.state, NEW.state
       USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_transition';
   END IF;
@@ -122,6 +122,10 @@ CREATE TRIGGER guard_allocation AFTER INSERT ON ledger_allocation
 CREATE FUNCTION ledger_guard_share() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM 1 FROM ledger_node WHERE id = NEW.node_id FOR NO KEY UPDATE;
+  IF (NEW.block_id IS NOT NULL) <> (SELECT form = 'block' FROM ledger_allocation WHERE id = NEW.allocation_id) THEN
+    RAISE EXCEPTION 'only the shares of a block allocation name a block'
+      USING ERRCODE = 'check_violation', CONSTRAINT = 'block_names_its_block';
+  END IF;
   IF EXISTS (SELECT 1 FROM ledger_hold h WHERE (h.card_id = NEW.card_id OR h.node_id = NEW.node_id)
       AND h.period @> clock_timestamp()) THEN
     RAISE EXCEPTION 'card % is held', NEW.card_id USING ERRCODE = 'check_violation', CONSTRAINT = 'card_not_held';

@@ -1,5 +1,5 @@
 """The one-command runner: embedded PostgreSQL and Valkey, migrations, web, workers, beat and the local agent.
 
-`bootstrap` runs before anything is installed and uses the standard library alone; so must `portal/__init__.py`.
+`bootstrap` runs before anything is installed: it uses the standard library alone and is loaded as a file.
 Nothing here knows about jobs or the book.
 """

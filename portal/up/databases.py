@@ -1,4 +1,4 @@
-"""Starts PostgreSQL and Valkey of a data folder under the supervisor, or uses the servers that the environment names."""
+"""Starts PostgreSQL and Valkey of a data folder under the supervisor, or uses the servers that are named instead."""
 
 import signal
 from collections.abc import Mapping

@@ -80,7 +80,8 @@ def new_home(folder: DataFolder, account: Account, homes: Sequence[Path]) -> Pat
             write_private(folder.path / RECORD, f"{home}\n")
             return home
     raise PlacementError(
-        f"PostgreSQL runs as the user {account.name}, who can't enter {folder.path}, nor {' or '.join(map(str, homes))}. "
+        f"PostgreSQL runs as the user {account.name}, who can enter neither {folder.path} "
+        f"nor {' or '.join(map(str, homes))}. "
         "Name a data folder whose parents others can enter (--data), or set DATABASE_URL."
     )
 

@@ -7,7 +7,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,51 +65,46 @@ def portal_plan(context: Context) -> Plan:
     return Plan(steps, web(context), (*workers(context), beat(context), agent(context)))
 
 
-def service(context: Context, name: str, argv: tuple[str, ...], stage: int, **more: int) -> Service:
+def service(context: Context, name: str, argv: Sequence[str], stage: int, death: int = signal.SIGKILL) -> Service:
     """A service of this checkout with the environment of the portal."""
-    return Service(name, (sys.executable, *argv), stage, env=context.env, cwd=CHECKOUT, **more)
+    return Service(name, (sys.executable, *argv), stage, env=context.env, cwd=CHECKOUT, death_signal=death)
 
 
 def web(context: Context) -> Service:
     """gunicorn: two processes of four threads."""
-    argv = ("-m", "gunicorn", "portal.wsgi:application", "--bind", f"{HOST}:{context.port}")
-    argv += ("--workers", "2", "--threads", "4", "--worker-class", "gthread", "--no-control-socket")
-    argv += ("--worker-tmp-dir", heartbeat_folder(), "--graceful-timeout", "5", "--log-level", "warning")
+    argv = ["-m", "gunicorn", "portal.wsgi:application", "--bind", f"{HOST}:{context.port}"]
+    argv += ["--workers", "2", "--threads", "4", "--worker-class", "gthread", "--no-control-socket"]
+    argv += ["--worker-tmp-dir", heartbeat_folder(), "--graceful-timeout", "5", "--log-level", "warning"]
     # SIGQUIT ends gunicorn's own workers at once when the runner is killed; SIGKILL would leave them to notice.
-    return service(context, "web", argv, WEB, death_signal=signal.SIGQUIT)
+    return service(context, "web", argv, WEB, death=signal.SIGQUIT)
 
 
 def heartbeat_folder() -> str:
     """Memory where there is some: on a slow disk a heartbeat file would block the worker."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else os.environ.get("TMPDIR", "/tmp")
+    memory = "/dev/shm"  # noqa: S108 - gunicorn makes a file of its own there with mkstemp
+    return memory if os.access(memory, os.W_OK) else tempfile.gettempdir()
 
 
 def workers(context: Context) -> tuple[Service, ...]:
     """One Celery worker a queue, without child processes: what it starts outlives it only on purpose."""
+    celery = ("-m", "celery", "-A", "portal", "worker")
     common = ("-P", "solo", "--without-gossip", "--without-mingle", "-l", "warning")
     return tuple(
-        service(
-            context,
-            queue,
-            ("-m", "celery", "-A", "portal", "worker", "-Q", queue, "-n", f"{queue}@%h", *common),
-            WORKERS,
-        )
-        for queue in QUEUES
+        service(context, queue, (*celery, "-Q", queue, "-n", f"{queue}@%h", *common), WORKERS) for queue in QUEUES
     )
 
 
 def beat(context: Context) -> Service:
     """Celery's clock. Its schedule is code; the file only remembers when each entry last ran."""
     schedule = str(context.data / "beat-schedule")
-    return service(
-        context, "beat", ("-m", "celery", "-A", "portal", "beat", "--schedule", schedule, "-l", "warning"), BEAT
-    )
+    argv = ("-m", "celery", "-A", "portal", "beat", "--schedule", schedule, "-l", "warning")
+    return service(context, "beat", argv, BEAT)
 
 
 def agent(context: Context) -> Service:
     """The agent of this machine, with the token that `seed` made for it."""
-    argv = ("-m", "scheduler.agent", "--url", context.address, "--token-file", str(context.data / "agent.token"))
-    argv += ("--hostname", agent_hostname(context.data), "--spool", str(context.data / "agent-spool"))
+    argv = ["-m", "scheduler.agent", "--url", context.address, "--token-file", str(context.data / "agent.token")]
+    argv += ["--hostname", agent_hostname(context.data), "--spool", str(context.data / "agent-spool")]
     return service(context, "agent", argv, AGENT)
 
 

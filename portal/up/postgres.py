@@ -1,4 +1,4 @@
-"""One embedded PostgreSQL cluster: made once, started on 127.0.0.1 with passwords only, with one database and its owner.
+"""One embedded PostgreSQL cluster: made once, on 127.0.0.1 with passwords only, with one database and its owner.
 
 The caller runs the server process (see `argv`, `env`) and supervises it. Nothing here stops another server: a cluster
 that is still in use is reported.
@@ -36,6 +36,7 @@ SETTINGS = {
     "log_line_prefix": "%m [%p] ",
 }
 WITHOUT_SAFETY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+PATIENCE = 5.0
 STOP_SIGNAL = signal.SIGINT  # "fast": ends sessions, writes a checkpoint
 
 
@@ -137,7 +138,7 @@ class Cluster:
             pid = int(path.read_text().split()[0])
         except (OSError, ValueError, IndexError):
             return
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + PATIENCE
         while runs_on(pid, self.data):
             if time.monotonic() > deadline:
                 raise PostgresError(f"another PostgreSQL (pid {pid}) still runs on {self.data}; stop it first")

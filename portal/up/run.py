@@ -19,7 +19,7 @@ from portal.up.databases import Databases
 from portal.up.folder import SIGN_INS, DataFolder, FolderError
 from portal.up.placement import forget_home
 from portal.up.plan import Context, Plan, portal_plan
-from portal.up.supervisor import StartFailed, Stopped, Supervisor
+from portal.up.supervisor import Stopped, Supervisor
 
 READY_SECONDS = 90.0
 Table = Callable[[Context], Plan]

@@ -3,6 +3,7 @@
 It carries messages that say "look now"; losing them costs seconds, never facts. The caller runs the process.
 """
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,7 +51,7 @@ class Valkey:
 
     def argv(self) -> tuple[str, ...]:
         """The server in the foreground; the password stands in the file, not in the process list."""
-        return (str(self.program), str(self.data / "valkey.conf"))
+        return (str(self.program), literal(self.data / "valkey.conf"))
 
     def initialise(self) -> None:
         """Write the configuration, at every start."""
@@ -67,6 +68,12 @@ class Valkey:
                 return bool(client.ping())
         except redis.RedisError:
             return False
+
+
+def literal(path: Path) -> str:
+    """A path as an argument: Valkey takes one with `*`, `?` or `[` for a pattern, in which a backslash escapes."""
+    text = str(path)
+    return re.sub(r"([*?\[\\])", r"\\\1", text) if re.search(r"[*?\[]", text) else text
 
 
 def quoted(path: Path) -> str:

@@ -78,6 +78,9 @@ class Agent:
             started = time.monotonic()
             try:
                 again = self._step(started)
+            except OSError as error:  # a full disk: nothing is sent that could not be kept
+                logger.error("this look failed: %s; the next one comes in %g s", error, self._interval_s)
+                again = started + self._interval_s
             except Exception:
                 logger.exception("this look failed; the next one comes in %g s", self._interval_s)
                 again = started + self._interval_s
@@ -159,7 +162,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _positive(text: str) -> float:
     value = float(text)
-    if not 0.05 <= value <= 3600:  # noqa: PLR2004 - NaN fails too
+    if not 0.05 <= value <= 3600:  # NaN fails too
         raise argparse.ArgumentTypeError("must be between 0.05 and 3600 seconds")
     return value
 

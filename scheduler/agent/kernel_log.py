@@ -121,7 +121,7 @@ def parse(raw: bytes) -> tuple[int, int, str] | None:
     """(sequence, microseconds since boot, first line of the text); None for continuation lines and noise."""
     head, separator, text = raw.partition(b";")
     fields = head.split(b",")
-    if not separator or len(fields) < 3:  # noqa: PLR2004 - priority, sequence, time
+    if not separator or len(fields) < 3:
         return None
     try:
         return int(fields[1]), int(fields[2]), text.split(b"\n")[0].decode("utf-8", "replace")

@@ -17,6 +17,7 @@ from scheduler.agent.nvml_links import read_links
 
 MIB: Final = 1 << 20
 ASK_AGAIN_S: Final = 1.0  # a reading that is already late holds up the next look only this long
+MAX_MODEL: Final = 64  # characters of a model name; NVML allows 95
 MIG_PROFILE_MARK: Final = " MIG "  # "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
 
 
@@ -190,7 +191,8 @@ def _identity(lib: Any, handle: Any, card: Card, troubles: list[str]) -> Card:
     """What stays the same is read first, so that a card lost half-way is still recognised."""
     info = _optional(lib, lib.nvmlDeviceGetPciInfo, handle, troubles=troubles)
     card = replace(card, pci=pci_address(_text(info.busId) or "") if info else None)
-    card = replace(card, model=_text(_optional(lib, lib.nvmlDeviceGetName, handle, troubles=troubles)) or "unknown")
+    name = _text(_optional(lib, lib.nvmlDeviceGetName, handle, troubles=troubles)) or "unknown"
+    card = replace(card, model=name[:MAX_MODEL])
     card = replace(card, serial=_text(_optional(lib, lib.nvmlDeviceGetSerial, handle, troubles=troubles)) or None)
     memory = _memory(lib, handle, troubles)
     if memory is None:

@@ -35,7 +35,7 @@ class Ports:
 
 def read_links(lib: Any, cards: Sequence[tuple[Card, Any]]) -> Iterator[Link]:
     """One link a pair, ordered by slot. A pair about which NVML says nothing is left out."""
-    if len(cards) < 2:  # noqa: PLR2004 - a pair
+    if len(cards) < 2:
         return
     ports = {card.uuid: _ports(lib, handle) for card, handle in cards}
     for (a, handle_a), (b, handle_b) in combinations(cards, 2):

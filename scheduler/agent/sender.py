@@ -45,12 +45,12 @@ class Reply:
 
     @property
     def accepted(self) -> bool:
-        return self.status is not None and 200 <= self.status < 300  # noqa: PLR2004 - the 2xx class
+        return self.status is not None and 200 <= self.status < 300
 
     @property
     def final(self) -> bool:
         """The portal understood and said no: its reason belongs in the log."""
-        return self.status is not None and 400 <= self.status < 500 and self.status not in TRY_AGAIN  # noqa: PLR2004
+        return self.status is not None and 400 <= self.status < 500 and self.status not in TRY_AGAIN
 
 
 def report_url(url: str) -> str:

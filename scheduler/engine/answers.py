@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from scheduler.engine import feasible, score
-from scheduler.engine.fleet import ANSWERS_KEPT, Answer, Fleet, Floats, Some
+from scheduler.engine.fleet import ANSWERS_KEPT, Answer, Codes, Fleet, Ints
 from scheduler.engine.lens import Lens
 from scheduler.engine.shape import Shape
 
@@ -24,20 +24,27 @@ def answer(fleet: Fleet, shape: Shape, rule: str) -> Answer:
             del fleet.answers[next(iter(fleet.answers))]
         fleet.answers[shape, rule] = found
     if found.seen < len(fleet.log):
-        changed = np.unique(np.array(fleet.log[found.seen :], dtype=np.intp))
-        found.codes[changed], found.scores[changed] = _work_out(fleet, shape, rule, changed)
+        changed = np.array(sorted(set(fleet.log[found.seen :])), dtype=np.intp)
         found.seen = len(fleet.log)
+        after = 0
+        if fleet.base is not None:  # a plan only takes: what else refused these rows refuses them still
+            changed = changed[(found.codes[changed] == 0) | (found.codes[changed] > feasible.STANDING)]
+            after = feasible.STANDING
+        if len(changed):
+            look = Lens(fleet, shape, changed)
+            found.codes[changed], found.points[changed] = _work_out(look, rule, after)
     return found
 
 
 def _first(fleet: Fleet, shape: Shape, rule: str) -> Answer:
     if fleet.base is not None:
         known = answer(fleet.base, shape, rule)
-        return Answer(known.codes.copy(), known.scores.copy(), 0)
-    codes, scores = _work_out(fleet, shape, rule, slice(None))
-    return Answer(codes, scores, len(fleet.log))
+        return Answer(known.codes.copy(), known.points.copy(), 0)
+    return Answer(*_work_out(Lens(fleet, shape, slice(None)), rule, 0), len(fleet.log))
 
 
-def _work_out(fleet: Fleet, shape: Shape, rule: str, rows: Some) -> tuple[feasible.Codes, Floats]:
-    look = Lens(fleet, shape, rows)
-    return feasible.codes(look), score.scores(look, rule)
+def _work_out(look: Lens, rule: str, after: int) -> tuple[Codes, Ints]:
+    codes = feasible.codes(look, after)
+    if codes.all():
+        return codes, np.zeros(len(codes), dtype=np.int64)
+    return codes, np.where(codes == 0, score.points(look, rule), 0)

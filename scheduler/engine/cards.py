@@ -36,10 +36,10 @@ def choose(fleet: Fleet, row: int, shape: Shape, spare: Takes) -> Columns | None
     if shape.form is Form.WHOLE:
         columns = tuple(range(len(fleet.cards[row])))
         return columns if _within(fleet, row, shape, columns, spare) else None
-    idle = frozenset(np.flatnonzero(look.idle[0]).tolist())
+    idle = frozenset(np.flatnonzero(look.idle[:, 0]).tolist())
     if shape.form is Form.BLOCK:
         return _choose_blocks(fleet, row, shape, idle, spare)
-    return _CardChoice(fleet, row, shape, idle, spare).best(tuple(np.flatnonzero(look.fit[0]).tolist()))
+    return _CardChoice(fleet, row, shape, idle, spare).best(tuple(np.flatnonzero(look.fit[:, 0]).tolist()))
 
 
 def build(fleet: Fleet, row: int, shape: Shape, columns: Columns, score: float) -> MemberPlan:

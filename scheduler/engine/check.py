@@ -94,9 +94,7 @@ def _check_jobs(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
                 yield f"job {waiting.job_id}: refusals don't add up to the number of nodes"
 
 
-def _check_placement(
-    snapshot: Snapshot, nodes: dict[int, _Node], job: JobView, placement: Placement
-) -> Iterator[str]:
+def _check_placement(snapshot: Snapshot, nodes: dict[int, _Node], job: JobView, placement: Placement) -> Iterator[str]:
     if not 0 <= placement.ask_index < len(job.asks):
         yield "no such ask"
         return
@@ -131,7 +129,7 @@ def _check_gang(
         yield "members in different forms"
     if job.distance is Distance.SAME_LEAF and ask.nodes > 1:
         views = [nodes[m.node_id].view for m in placement.members if m.node_id in nodes]
-        if len({(v.site, v.room, v.leaf) for v in views}) > 1 or any(v.leaf == "" for v in views):
+        if len({(v.site, v.room, v.leaf) for v in views}) > 1 or not all(v.leaf for v in views):
             yield "members are not on one leaf"
 
 

@@ -1,8 +1,8 @@
 """Which nodes may take a shape, and for the others the first reason why not.
 
-The filters stand in two lists: what a node can never give, then what it can't give now. A reason from the first list
-therefore means "this node is no use, ever", and one from the second "it may come free". Headroom is not here: it
-depends on other nodes too (headroom.py).
+The filters stand in three lists: what a node can never give, what people or faults withhold, and what is taken by
+work. A reason from the first therefore means "this node is no use, ever", one from the last "it may come free".
+Headroom is not here: it depends on other nodes too (headroom.py).
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -14,15 +14,16 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ledger.vocabulary import COMPUTE_UNITS, Form, Refusal
-from scheduler.engine.fleet import FORM_CODE, Bools, Fleet, Some
+from ledger.vocabulary import COMPUTE_UNITS, Refusal
+from scheduler.engine.fleet import FORM_CODE, Bools, Codes
 from scheduler.engine.lens import Lens
-from scheduler.engine.shape import Shape
 
-Filter = Callable[[Lens], Bools]  # True where the row is refused
-Codes = npt.NDArray[np.int8]
+Filter = Callable[[Lens], Bools | None]  # True where the row is refused; None where it can refuse no row
+
+
+def _every(look: Lens) -> Bools:
+    return np.ones(look.size, dtype=np.bool_)
 
 
 def simulated(look: Lens) -> Bools:
@@ -30,55 +31,60 @@ def simulated(look: Lens) -> Bools:
 
 
 def no_driver(look: Lens) -> Bools:
-    return ~look.fixed.drivers[look.rows][:, look.form]
+    return ~look.fixed.drivers[look.form, look.rows]
 
 
-def model(look: Lens) -> Bools:
+def model(look: Lens) -> Bools | None:
     """One matching card is enough to pass on; a whole machine must have no others."""
     if not look.shape.model:
-        return look.nothing()
-    refused: Bools = look.match.sum(axis=1) == 0
+        return None
+    refused: Bools = look.match.sum(axis=0) == 0
     if look.is_whole:
-        refused |= (look.present & ~look.match).sum(axis=1) > 0
+        refused |= (look.present & ~look.match).sum(axis=0) > 0
     return refused
 
 
-def interconnect(look: Lens) -> Bools:
+def interconnect(look: Lens) -> Bools | None:
+    if look.shape.interconnect == 0:
+        return None
     return look.fixed.interconnect[look.rows] < look.shape.interconnect
 
 
-def labels(look: Lens) -> Bools:
-    refused = look.nothing()
+def labels(look: Lens) -> Bools | None:
+    refused: Bools | None = None
     for label in look.shape.labels:
         has = look.fleet.labels.get(label)
-        refused |= True if has is None else ~has[look.rows]
+        lacking = _every(look) if has is None else ~has[look.rows]
+        refused = lacking if refused is None else refused | lacking
     return refused
 
 
 def cards_total(look: Lens) -> Bools:
     if not look.shape.compute_possible:
-        return ~look.nothing()
-    return look.match.sum(axis=1) < look.shape.cards
+        return _every(look)
+    return look.match.sum(axis=0) < look.shape.cards
 
 
-def card_memory_total(look: Lens) -> Bools:
-    return look.big.sum(axis=1) < look.shape.cards_of_size
+def card_memory_total(look: Lens) -> Bools | None:
+    if not look.shape.memory_mib:
+        return None
+    return look.big.sum(axis=0) < look.shape.cards_of_size
 
 
-def cpu_total(look: Lens) -> Bools:
+def cpu_total(look: Lens) -> Bools | None:
     return look.fixed.cpu[look.rows] < look.shape.cpu_milli
 
 
-def host_memory_total(look: Lens) -> Bools:
+def host_memory_total(look: Lens) -> Bools | None:
     return look.fixed.host_memory[look.rows] < look.shape.host_memory_mib
 
 
-def blocks_total(look: Lens) -> Bools:
-    return look.nothing() if look.shape.form is not Form.BLOCK else ~look.blocks_reach(look.big)
+def blocks_total(look: Lens) -> Bools | None:
+    return None if not look.is_block else ~look.blocks_reach(look.big)
 
 
 def form_not_in_zone(look: Lens) -> Bools:
-    return ~look.fixed.zone_forms[look.rows][:, look.form]
+    return ~look.fixed.zone_forms[look.form, look.rows]
 
 
 def node_down(look: Lens) -> Bools:
@@ -94,41 +100,41 @@ def other_form(look: Lens) -> Bools:
     return (used != 0) & (used != FORM_CODE[look.shape.form])
 
 
-def not_empty(look: Lens) -> Bools:
+def not_empty(look: Lens) -> Bools | None:
     """A whole machine takes everything, so nothing of it may be taken."""
     if not look.is_whole:
-        return look.nothing()
+        return None
     fixed, now, rows = look.fixed, look.now, look.rows
     taken = (now.used_form[rows] != 0) | (now.allocations[rows] > 0)
     taken |= (now.cpu[rows] != fixed.cpu[rows]) | (now.host_memory[rows] != fixed.host_memory[rows])
-    tenants = (look.free != look.memory) | (look.present & (now.compute[rows] != COMPUTE_UNITS))
-    return taken | (tenants.sum(axis=1) > 0)
+    tenants = (look.free != look.memory) | (look.present & (look.compute != COMPUTE_UNITS))
+    return taken | (tenants.sum(axis=0) > 0)
 
 
 def card_held(look: Lens) -> Bools:
     if look.is_whole:
-        return look.fixed.card_held[look.rows].sum(axis=1) > 0
-    return look.usable.sum(axis=1) < look.shape.cards
+        return look.fixed.card_held[:, look.rows].sum(axis=0) > 0
+    return look.usable.sum(axis=0) < look.shape.cards
 
 
-def cards_free(look: Lens) -> Bools:
-    return look.nothing() if look.is_whole else look.open.sum(axis=1) < look.shape.cards
+def cards_free(look: Lens) -> Bools | None:
+    return None if look.is_whole else look.open.sum(axis=0) < look.shape.cards
 
 
-def card_memory_free(look: Lens) -> Bools:
-    return look.nothing() if look.shape.full_cards else look.fit.sum(axis=1) < look.shape.cards
+def card_memory_free(look: Lens) -> Bools | None:
+    return None if look.full_cards else look.fit.sum(axis=0) < look.shape.cards
 
 
-def cpu_free(look: Lens) -> Bools:
+def cpu_free(look: Lens) -> Bools | None:
     return look.now.cpu[look.rows] < look.shape.cpu_milli
 
 
-def host_memory_free(look: Lens) -> Bools:
+def host_memory_free(look: Lens) -> Bools | None:
     return look.now.host_memory[look.rows] < look.shape.host_memory_mib
 
 
-def blocks_free(look: Lens) -> Bools:
-    return look.nothing() if look.shape.form is not Form.BLOCK else ~look.blocks_reach(look.idle)
+def blocks_free(look: Lens) -> Bools | None:
+    return None if not look.is_block else ~look.blocks_reach(look.idle)
 
 
 NEVER: Final[tuple[tuple[Refusal, Filter], ...]] = (
@@ -143,20 +149,23 @@ NEVER: Final[tuple[tuple[Refusal, Filter], ...]] = (
     (Refusal.HOST_MEMORY, host_memory_total),
     (Refusal.NO_BLOCK, blocks_total),
 )
-NOW: Final[tuple[tuple[Refusal, Filter], ...]] = (
+WITHHELD: Final[tuple[tuple[Refusal, Filter], ...]] = (
     (Refusal.FORM_NOT_IN_ZONE, form_not_in_zone),
     (Refusal.NODE_DOWN, node_down),
     (Refusal.NODE_HELD, node_held),
+    (Refusal.CARD_HELD, card_held),
+)
+TAKEN: Final[tuple[tuple[Refusal, Filter], ...]] = (
     (Refusal.OTHER_FORM, other_form),
     (Refusal.NOT_EMPTY, not_empty),
-    (Refusal.CARD_HELD, card_held),
     (Refusal.CARDS_FREE, cards_free),
     (Refusal.CARD_MEMORY_FREE, card_memory_free),
     (Refusal.CPU, cpu_free),
     (Refusal.HOST_MEMORY, host_memory_free),
     (Refusal.NO_BLOCK, blocks_free),
 )
-FILTERS: Final = NEVER + NOW
+FILTERS: Final = NEVER + WITHHELD + TAKEN
+STANDING: Final = len(NEVER) + len(WITHHELD)  # codes up to here stand for the whole of a plan
 
 # A code is 0 for "may take it", else 1 + the filter's number: the greater, the nearer the node came to being chosen.
 HEADROOM: Final = len(FILTERS) + 1
@@ -165,17 +174,13 @@ LEAF: Final = len(FILTERS) + 3
 REASONS: Final[tuple[Refusal, ...]] = (*(r for r, _ in FILTERS), Refusal.HEADROOM, Refusal.GANG, Refusal.LEAF)
 
 
-def refusals(fleet: Fleet, shape: Shape, rows: Some) -> Codes:
-    """The code of every row, by the first filter that refuses it."""
-    return codes(Lens(fleet, shape, rows))
-
-
-def codes(look: Lens) -> Codes:
-    out = np.zeros(len(look.fixed.ids[look.rows]), dtype=np.int8)
-    for number, (_, refuses) in enumerate(FILTERS, start=1):
-        out[(out == 0) & refuses(look)] = number
-        if out.all():
-            break
+def codes(look: Lens, after: int = 0) -> Codes:
+    """The code of every row, by the first filter that refuses it; `after` leaves out that many filters."""
+    out = np.zeros(look.size, dtype=np.int8)
+    for number in range(len(FILTERS), after, -1):  # backwards, so that the first filter has the last word
+        refused = FILTERS[number - 1][1](look)
+        if refused is not None:
+            np.putmask(out, refused, number)
     return out
 
 

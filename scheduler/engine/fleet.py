@@ -1,5 +1,6 @@
-"""The fleet as arrays: one row a node (sorted by id), one column a card (sorted by slot), so that a filter is a few
-vector operations. Built once, corrected by `replace_nodes`, forked for every plan so that a plan changes nothing.
+"""The fleet as arrays: one row a node (sorted by id), cards by slot, so that a filter is a few vector operations.
+Card arrays are (c, n), card first: adding up the cards of each node is then adding up c long vectors.
+Built once, corrected by `replace_nodes`, forked for every plan so that a plan changes nothing.
 
 Decides nothing. Codes (model, zone, place) are only names for strings: no choice may depend on their order.
 """
@@ -23,6 +24,7 @@ from scheduler.engine.types import CardView, MemberPlan, NodeView
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int8]
 Rows = npt.NDArray[np.intp]
 Some = slice | Rows
 
@@ -42,31 +44,31 @@ class Fixed:
     up: Bools
     held: Bools
     zone: Ints  # code, UNKNOWN = in no zone
-    zone_forms: Bools  # (n, 3)
-    drivers: Bools  # (n, 3)
-    places: Ints  # (n, 4) codes by level, UNKNOWN = not known
+    zone_forms: Bools  # (3, n)
+    drivers: Bools  # (3, n)
+    places: Ints  # (4, n) codes by level, UNKNOWN = not known
     interconnect: Ints
     cpu: Ints
     host_memory: Ints
     cards: Ints
-    present: Bools  # (n, c)
-    model: Ints  # (n, c)
-    memory: Ints  # (n, c)
-    card_held: Bools  # (n, c)
-    block: Ints  # (n, c) column of the block, UNKNOWN = in none
-    block_size: Ints  # (n, b), 0 = no such block
+    present: Bools  # (c, n)
+    model: Ints  # (c, n)
+    memory: Ints  # (c, n)
+    card_held: Bools  # (c, n)
+    block: Ints  # (c, n) number of the block within the node, UNKNOWN = in none
+    block_size: Ints  # (b, n), 0 = no such block
 
 
 @dataclass(slots=True)
 class Moving:
-    """What a plan uses up. (n,) or (n, c)."""
+    """What a plan uses up. (n,) or (c, n)."""
 
     used_form: Ints  # FORM_CODE
     allocations: Ints
     cpu: Ints  # free
     host_memory: Ints  # free
-    memory: Ints  # (n, c) free
-    compute: Ints  # (n, c) free
+    memory: Ints  # (c, n) free
+    compute: Ints  # (c, n) free
 
     def copy(self) -> Moving:
         return Moving(*(getattr(self, f.name).copy() for f in fields(self)))
@@ -74,11 +76,11 @@ class Moving:
 
 @dataclass(slots=True)
 class Answer:
-    """For one shape, by row: number of the first filter that refuses (0 = none) and the score. `seen` counts the
-    entries of the fleet's log that are already worked in."""
+    """For one shape, by row: number of the first filter that refuses (0 = none) and, where none does, the score in
+    millionths. `seen` counts the entries of the fleet's log that are already worked in."""
 
-    codes: npt.NDArray[np.int8]
-    scores: Floats
+    codes: Codes
+    points: Ints
     seen: int
 
 
@@ -118,7 +120,7 @@ class Fleet:
         memory = self.fixed.memory
         yardsticks = (
             max(int(memory.max(initial=0)), 1),
-            max(int(memory.sum(axis=1).max(initial=0)), 1),
+            max(int(memory.sum(axis=0).max(initial=0)), 1),
             max(int(self.fixed.cards.max(initial=0)), 1),
         )
         if getattr(self, "yardsticks", None) != yardsticks:
@@ -133,8 +135,8 @@ class Fleet:
         fixed = self.fixed
         fits = all(
             id_ in self.row_of
-            and len(node.cards) <= fixed.present.shape[1]
-            and len(_block_ids(node)) <= fixed.block_size.shape[1]
+            and len(node.cards) <= len(fixed.present)
+            and len(_block_ids(node)) <= len(fixed.block_size)
             for id_, node in new.items()
         )
         if not fits or len(self.log) > LOG_KEPT:
@@ -164,9 +166,9 @@ class Fleet:
         fixed.up[row] = node.up
         fixed.held[row] = node.held
         fixed.zone[row] = UNKNOWN if node.zone_id is None else self.zones.setdefault(node.zone_id, len(self.zones))
-        fixed.zone_forms[row] = [form in node.zone_forms for form in FORMS]
-        fixed.drivers[row] = [bool(node.managers.get(form)) for form in FORMS]
-        fixed.places[row] = [self._place(key) for key in _place_keys(node)]
+        fixed.zone_forms[:, row] = [form in node.zone_forms for form in FORMS]
+        fixed.drivers[:, row] = [bool(node.managers.get(form)) for form in FORMS]
+        fixed.places[:, row] = [self._place(key) for key in _place_keys(node)]
         fixed.interconnect[row] = INTERCONNECT_RANK[node.interconnect]
         fixed.cpu[row] = node.cpu_milli
         fixed.host_memory[row] = node.host_memory_mib
@@ -187,23 +189,23 @@ class Fleet:
         self.cards[row] = cards
         fixed.cards[row] = len(cards)
         for columns in (fixed.present, fixed.model, fixed.memory, fixed.card_held, now.memory, now.compute):
-            columns[row] = 0
-        fixed.block[row] = UNKNOWN
-        fixed.block_size[row] = 0
+            columns[:, row] = 0
+        fixed.block[:, row] = UNKNOWN
+        fixed.block_size[:, row] = 0
         block_of = {block: n for n, block in enumerate(_block_ids(node))}
         for n, card in enumerate(cards):
-            fixed.present[row, n] = True
-            fixed.model[row, n] = self.models.setdefault(card.model, len(self.models))
-            fixed.memory[row, n] = card.memory_mib
-            fixed.card_held[row, n] = card.held
-            now.memory[row, n] = card.memory_mib - length(card.busy)
-            now.compute[row, n] = COMPUTE_UNITS - length(card.compute_busy)
+            fixed.present[n, row] = True
+            fixed.model[n, row] = self.models.setdefault(card.model, len(self.models))
+            fixed.memory[n, row] = card.memory_mib
+            fixed.card_held[n, row] = card.held
+            now.memory[n, row] = card.memory_mib - length(card.busy)
+            now.compute[n, row] = COMPUTE_UNITS - length(card.compute_busy)
             if card.block_id is not None:
-                fixed.block[row, n] = block_of[card.block_id]
-                fixed.block_size[row, block_of[card.block_id]] += 1
+                fixed.block[n, row] = block_of[card.block_id]
+                fixed.block_size[block_of[card.block_id], row] += 1
 
     def _place(self, key: tuple[str, ...]) -> int:
-        return UNKNOWN if key[-1] == "" else self.places.setdefault(key, len(self.places))
+        return self.places.setdefault(key, len(self.places)) if key[-1] else UNKNOWN
 
     def topology(self, row: int) -> CardTopology:
         found = self.topologies.get(row)
@@ -231,8 +233,8 @@ class Fleet:
             column = column_of[share.card_id]
             memory, compute = self.busy_of(row, column)
             self.busy[row, column] = (merged(memory + share.memory), merged(compute + share.compute))
-            now.memory[row, column] -= length(share.memory)
-            now.compute[row, column] -= length(share.compute)
+            now.memory[column, row] -= length(share.memory)
+            now.compute[column, row] -= length(share.compute)
         self.log.append(row)
 
 
@@ -259,8 +261,8 @@ def _empty(n: int, c: int, b: int) -> tuple[Fixed, Moving]:
 
     fixed = Fixed(
         ids=ints(n), simulated=bools(n), up=bools(n), held=bools(n), zone=ints(n),
-        zone_forms=bools(n, 3), drivers=bools(n, 3), places=ints(n, len(LEVELS)), interconnect=ints(n),
-        cpu=ints(n), host_memory=ints(n), cards=ints(n), present=bools(n, c), model=ints(n, c),
-        memory=ints(n, c), card_held=bools(n, c), block=ints(n, c), block_size=ints(n, b),
+        zone_forms=bools(3, n), drivers=bools(3, n), places=ints(len(LEVELS), n), interconnect=ints(n),
+        cpu=ints(n), host_memory=ints(n), cards=ints(n), present=bools(c, n), model=ints(c, n),
+        memory=ints(c, n), card_held=bools(c, n), block=ints(c, n), block_size=ints(b, n),
     )  # fmt: skip
-    return fixed, Moving(ints(n), ints(n), ints(n), ints(n), ints(n, c), ints(n, c))
+    return fixed, Moving(ints(n), ints(n), ints(n), ints(n), ints(c, n), ints(c, n))

@@ -42,8 +42,12 @@ class Headroom:
     def _free(self, zone: int, model: int, simulated: bool) -> int:
         fixed = self.fleet.fixed
         nodes = fixed.up & ~fixed.held & (fixed.zone == zone) & (fixed.simulated == simulated)
-        cards = nodes[:, None] & fixed.present & ~fixed.card_held & (fixed.model == model)
+        cards = nodes & fixed.present & ~fixed.card_held & (fixed.model == model)
         return int(self.fleet.now.memory[cards].sum())
+
+    @property
+    def reserved(self) -> bool:
+        return bool(self.spare)
 
     def copy(self) -> Headroom:
         """For trying out a gang: only the amounts are its own."""
@@ -90,9 +94,9 @@ class Headroom:
         return short
 
     def _whole_refused(self, look: Lens, rows: Rows) -> Bools:
-        refused = look.nothing()
+        refused = np.zeros(look.size, dtype=np.bool_)
         for model, cells in self.spare.items():
-            taken = np.where(look.fixed.model[rows] == model, look.memory, 0).sum(axis=1)
+            taken = np.where(look.fixed.model[:, rows] == model, look.memory, 0).sum(axis=0)
             refused |= (taken > 0) & (taken > cells[self.cell[rows]])
         return refused
 
@@ -100,12 +104,12 @@ class Headroom:
         """Cards are had model by model, the smallest takes first; are there enough within every limit?"""
         limited = np.zeros_like(look.fit)
         had = np.zeros(len(rows), dtype=np.int64)
-        take = look.memory if look.shape.full_cards else np.full_like(look.memory, look.shape.memory_mib)
+        take = look.memory if look.full_cards else np.full_like(look.memory, look.shape.memory_mib)
         for model, cells in self.spare.items():
-            mine = look.fit & (look.fixed.model[rows] == model)
+            mine = look.fit & (look.fixed.model[:, rows] == model)
             limited |= mine
-            rising = np.sort(np.where(mine, take, UNLIMITED), axis=1)
-            within = np.cumsum(np.minimum(rising, UNLIMITED >> 20), axis=1) <= cells[self.cell[rows]][:, None]
-            had += (within & (rising < UNLIMITED)).sum(axis=1)
-        had += (look.fit & ~limited).sum(axis=1)
+            rising = np.sort(np.where(mine, take, UNLIMITED), axis=0)
+            within = np.cumsum(np.minimum(rising, UNLIMITED >> 20), axis=0) <= cells[self.cell[rows]]
+            had += (within & (rising < UNLIMITED)).sum(axis=0)
+        had += (look.fit & ~limited).sum(axis=0)
         return had < look.shape.cards

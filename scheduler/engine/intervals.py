@@ -39,7 +39,9 @@ def gaps(busy: Iterable[Interval], size: int) -> Intervals:
 
 
 def best_fit(free: Intervals, amount: int) -> Intervals:
-    """The low end of the smallest gap that holds `amount`; without one, as few pieces as possible."""
+    """The low end of the smallest gap that holds `amount`; without one, as few pieces as possible. 0 takes none."""
+    if amount <= 0:
+        return ()
     one = [gap for gap in free if gap[1] - gap[0] >= amount]
     if one:
         lo, _ = min(one, key=lambda gap: (gap[1] - gap[0], gap[0]))
@@ -48,7 +50,9 @@ def best_fit(free: Intervals, amount: int) -> Intervals:
 
 
 def lowest_fit(free: Intervals, amount: int) -> Intervals:
-    """The lowest gap that holds `amount`; without one, pieces from the bottom up."""
+    """The lowest gap that holds `amount`; without one, pieces from the bottom up. 0 takes none."""
+    if amount <= 0:
+        return ()
     for lo, hi in free:
         if hi - lo >= amount:
             return ((lo, lo + amount),)

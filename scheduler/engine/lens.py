@@ -1,16 +1,16 @@
-"""The masks that filters and scores share: which cards of some rows suit a shape. Worked out at most once a look.
-
-Reads the fleet, changes nothing. Every value depends on its own row alone, so that a look at one row gives exactly
-what a look at all rows gives for it.
-"""
-
 # mypy: disable-error-code="no-any-return"
 # NumPy's stubs give Any for comparisons and reductions of arrays, so the declared types are the only ones there are.
 
+"""The masks that filters and scores share: which cards of some rows suit a shape. Worked out at most once a look.
+
+Reads the fleet, changes nothing. Every value depends on its own row alone, so that a look at one row gives exactly
+what a look at all rows gives for it. Masks of cards are (c, n), like the fleet's.
+"""
+
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,25 @@ from scheduler.engine.fleet import Bools, Fleet, Ints, Some
 from scheduler.engine.shape import FORMS, Shape
 
 WORD_BITS = 64
+T = TypeVar("T")
+
+
+class once(Generic[T]):
+    """functools.cached_property without its lock, which on Python 3.11 costs more than most of these masks."""
+
+    def __init__(self, work_out: Callable[[Any], T]) -> None:
+        self.work_out = work_out
+        self.name = work_out.__name__
+
+    @overload
+    def __get__(self, look: None, kind: type) -> once[T]: ...
+    @overload
+    def __get__(self, look: object, kind: type) -> T: ...
+    def __get__(self, look: object | None, kind: type) -> once[T] | T:
+        if look is None:
+            return self
+        value = look.__dict__[self.name] = self.work_out(look)
+        return value
 
 
 class Lens:
@@ -30,63 +49,86 @@ class Lens:
         self.shape = shape
         self.rows = rows
         self.form = FORMS.index(shape.form)
+        self.is_container = shape.form is Form.CONTAINER
+        self.is_block = shape.form is Form.BLOCK
+        self.is_whole = shape.form is Form.WHOLE
+        self.full_cards = shape.full_cards
 
-    @cached_property
+    @once
+    def size(self) -> int:
+        """How many rows are looked at."""
+        return len(self.fixed.ids[self.rows])
+
+    @once
     def present(self) -> Bools:
-        return self.fixed.present[self.rows]
+        return self.fixed.present[:, self.rows]
 
-    @cached_property
+    @once
     def memory(self) -> Ints:
-        return self.fixed.memory[self.rows]
+        return self.fixed.memory[:, self.rows]
 
-    @cached_property
+    @once
     def free(self) -> Ints:
-        return self.now.memory[self.rows]
+        return self.now.memory[:, self.rows]
 
-    @cached_property
+    @once
+    def compute(self) -> Ints:
+        return self.now.compute[:, self.rows]
+
+    @once
+    def block(self) -> Ints:
+        return self.fixed.block[:, self.rows]
+
+    @once
+    def block_size(self) -> Ints:
+        return self.fixed.block_size[:, self.rows]
+
+    @once
     def match(self) -> Bools:
         """Cards of the model asked for."""
         if not self.shape.model:
             return self.present
-        return self.present & (self.fixed.model[self.rows] == self.fleet.models.get(self.shape.model, -2))
+        return self.present & (self.fixed.model[:, self.rows] == self.fleet.models.get(self.shape.model, -2))
 
-    @cached_property
+    @once
     def big(self) -> Bools:
         """Of these, cards that have the memory asked for at all."""
+        if not self.shape.memory_mib:
+            return self.match
         return self.match & (self.memory >= self.shape.memory_mib)
 
-    @cached_property
+    @once
     def usable(self) -> Bools:
-        return self.big & ~self.fixed.card_held[self.rows]
+        return self.big & ~self.fixed.card_held[:, self.rows]
 
-    @cached_property
+    @once
     def idle(self) -> Bools:
         """Usable cards without any tenant."""
-        return self.usable & (self.free == self.memory) & (self.now.compute[self.rows] == COMPUTE_UNITS)
+        return self.usable & (self.free == self.memory) & (self.compute == COMPUTE_UNITS)
 
-    @cached_property
+    @once
     def open(self) -> Bools:
         """Usable cards with anything left on them for this shape."""
-        if self.shape.full_cards:
+        if self.full_cards:
             return self.idle
-        return self.usable & (self.free > 0) & (self.now.compute[self.rows] >= self.shape.compute_milli)
+        left = self.usable & (self.free > 0)
+        return left & (self.compute >= self.shape.compute_milli) if self.shape.compute_milli else left
 
-    @cached_property
+    @once
     def fit(self) -> Bools:
         """Cards that can be given."""
-        if self.shape.full_cards:
+        if self.full_cards:
             return self.idle
         return self.open & (self.free >= self.shape.memory_mib)
 
-    @cached_property
+    @once
     def whole_blocks(self) -> list[Bools]:
-        """By block column: every card of it suits and none has a tenant."""
-        return [self._complete(self.idle, n) for n in range(self.fixed.block_size.shape[1])]
+        """By block: every card of it suits and none has a tenant."""
+        return [self._complete(self.idle, n) for n in range(len(self.block_size))]
 
     def _complete(self, cards: Bools, block: int) -> Bools:
-        size = self.fixed.block_size[self.rows][:, block]
-        inside: Bools = (cards & (self.fixed.block[self.rows] == block)).sum(axis=1) == size
-        return inside & (size > 0)
+        size = self.block_size[block]
+        return ((cards & (self.block == block)).sum(axis=0) == size) & (size > 0)
 
     def blocks_reach(self, cards: Bools) -> Bools:
         """Whether some set of blocks, complete within `cards`, has exactly the number of cards asked for.
@@ -94,23 +136,11 @@ class Lens:
         Subset sums as bits: bit s of a row's word says that s cards can be had.
         """
         wanted = self.shape.cards
-        sizes = self.fixed.block_size[self.rows]
         if wanted == 0:
-            return np.zeros(len(sizes), dtype=np.bool_)
-        words: npt.NDArray[Any] = np.ones(len(sizes), dtype=np.uint64 if wanted < WORD_BITS else np.object_)
-        for n in range(sizes.shape[1]):
-            shift = np.where(self._complete(cards, n) & (sizes[:, n] <= wanted), sizes[:, n], 0)
-            words = words | (words << shift.astype(words.dtype))
+            return np.zeros(self.size, dtype=np.bool_)
+        words: npt.NDArray[Any] = np.ones(self.size, dtype=np.uint64 if wanted < WORD_BITS else np.object_)
+        for n, size in enumerate(self.block_size):
+            shift = np.where(self._complete(cards, n) & (size <= wanted), size, 0)
+            words |= words << shift.astype(words.dtype)
         bit = words.dtype.type(wanted) if wanted < WORD_BITS else wanted
         return ((words >> bit) & words.dtype.type(1)).astype(np.bool_)
-
-    @property
-    def is_container(self) -> bool:
-        return self.shape.form is Form.CONTAINER
-
-    @property
-    def is_whole(self) -> bool:
-        return self.shape.form is Form.WHOLE
-
-    def nothing(self) -> Bools:
-        return np.zeros(len(self.fixed.ids[self.rows]), dtype=np.bool_)

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from ledger.vocabulary import Distance
-from scheduler.engine.fleet import LEVELS, UNKNOWN, Fleet, Floats, Ints, Rows
+from scheduler.engine.fleet import LEVELS, UNKNOWN, Fleet, Ints, Rows
 from scheduler.engine.ties import name_tie
 
 WIDER: Final[dict[Distance, tuple[int, ...]]] = {
@@ -21,9 +21,7 @@ WIDER: Final[dict[Distance, tuple[int, ...]]] = {
 }
 
 
-def groups(
-    fleet: Fleet, rows: Rows, scores: Floats, *, nodes: int, distance: Distance, seed: int
-) -> Iterator[Rows]:
+def groups(fleet: Fleet, rows: Rows, points: Ints, *, nodes: int, distance: Distance, seed: int) -> Iterator[Rows]:
     """Groups of at least `nodes` rows, the one to be tried first at the front.
 
     SAME_LEAF yields leaves only; NEAR goes on to racks, rooms, sites and at last everything. At one level the tightest
@@ -34,20 +32,20 @@ def groups(
         yield rows
         return
     for level in WIDER[distance]:
-        places = fleet.fixed.places[rows, level]
-        for place in _tightest_first(fleet, places, scores, nodes, seed):
+        places = fleet.fixed.places[level, rows]
+        for place in _tightest_first(fleet, places, points, nodes, seed):
             group = rows[places == place]
             yield group if level == 0 else _few_leaves(fleet, group, seed)
     if distance is Distance.NEAR:
         yield _few_leaves(fleet, rows, seed)
 
 
-def _tightest_first(fleet: Fleet, places: Ints, scores: Floats, nodes: int, seed: int) -> list[int]:
+def _tightest_first(fleet: Fleet, places: Ints, points: Ints, nodes: int, seed: int) -> list[int]:
     names = list(fleet.places)
     keyed = []
     for place, count in zip(*np.unique(places[places != UNKNOWN], return_counts=True), strict=True):
         if count >= nodes:
-            best = round(float(scores[places == place][:nodes].sum()), 6)
+            best = int(points[places == place][:nodes].sum())
             name = names[int(place)]
             keyed.append((int(count), -best, name_tie(seed, name), name, int(place)))
     return [key[-1] for key in sorted(keyed)]
@@ -55,7 +53,7 @@ def _tightest_first(fleet: Fleet, places: Ints, scores: Floats, nodes: int, seed
 
 def _few_leaves(fleet: Fleet, rows: Rows, seed: int) -> Rows:
     """Rows of well-filled leaves first, so that a wide gang still touches few leaves."""
-    leaves = fleet.fixed.places[rows, 0]
+    leaves = fleet.fixed.places[0, rows]
     names = list(fleet.places)
     known, counts = np.unique(leaves, return_counts=True)
     key_of = {

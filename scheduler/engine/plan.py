@@ -16,19 +16,19 @@ from ledger.vocabulary import Distance, Refusal
 from scheduler.engine import feasible
 from scheduler.engine.answers import answer
 from scheduler.engine.cards import build, choose
-from scheduler.engine.feasible import Codes
-from scheduler.engine.fleet import Bools, Fleet, Floats, Rows
+from scheduler.engine.fleet import Bools, Codes, Fleet, Ints, Rows
 from scheduler.engine.headroom import Headroom
 from scheduler.engine.near import groups
-from scheduler.engine.score import RULES
+from scheduler.engine.score import POINTS, RULES
 from scheduler.engine.shape import Shape, shapes_of
-from scheduler.engine.ties import node_ties
+from scheduler.engine.ties import node_ranks
 from scheduler.engine.types import Ask, JobView, MemberPlan, Placement, Plan, Reserve, Snapshot, Waiting
 
 SCORES_SHOWN: Final = 5
 DEFAULT_RULE: Final = "pack-keep-whole/1"
 NodeVerdict = tuple[str, int, Refusal | None, float | None]  # hostname, ask's number, refusal, score
 Members = list[tuple[int, MemberPlan]]  # row, member
+Shown = tuple[tuple[int, float], ...]  # node id, score
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,13 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`codes` and `scores` by row, over all forms of the ask; `members` empty when the ask can't be placed."""
+    """`codes` and `points` by row, over all forms of the ask; `members` empty when the ask can't be placed. `best`
+    are the first few rows of the form that was chosen, with their points."""
 
     codes: Codes
-    scores: Floats
+    points: Ints
     members: Members
+    best: Shown
     never: bool
 
 
@@ -92,7 +94,7 @@ def explain_nodes(snapshot: Snapshot, job_id: int) -> list[NodeVerdict]:
         for row, node in enumerate(desk.fleet.views):
             code = int(verdict.codes[row])
             scored = code == 0 or code > feasible.HEADROOM
-            score = float(verdict.scores[row]) if scored else None
+            score = float(verdict.points[row]) / POINTS if scored else None
             out.append((node.hostname, number, feasible.reason(code) if code else None, score))
     return sorted(out, key=lambda line: (line[1], line[0]))
 
@@ -133,7 +135,7 @@ class Desk:
         self.fleet = fleet.fork()
         self.headroom = Headroom(self.fleet, reserves)
         self.at, self.seed, self.rule = at, seed, rule
-        self.ties = node_ties(seed, self.fleet.fixed.ids)
+        self.ranks = node_ranks(seed, self.fleet.fixed.ids)
         self.known: dict[Question, tuple[int, Verdict, dict[Refusal, int]]] = {}
 
     def decide(self, job: JobView) -> Placement | Waiting:
@@ -178,10 +180,10 @@ class Desk:
         codes = np.stack([v.codes for v in verdicts])
         ready = codes == 0
         scored = ready | (codes > feasible.HEADROOM)
-        scores = np.where(scored, np.stack([v.scores for v in verdicts]), -np.inf).max(axis=0)
-        members = max((v.members for v in verdicts), key=_mean_score)
+        points = np.where(scored, np.stack([v.points for v in verdicts]), 0).max(axis=0)
+        chosen = max(verdicts, key=lambda verdict: _mean_score(verdict.members))
         nearest = np.where(ready.any(axis=0), 0, codes.max(axis=0)).astype(np.int8)
-        return Verdict(nearest, scores, members, all(v.never for v in verdicts))
+        return Verdict(nearest, points, chosen.members, chosen.best, all(v.never for v in verdicts))
 
     def _judge_form(self, question: Question, shape: Shape) -> Verdict:
         found = answer(self.fleet, shape, self.rule)
@@ -191,37 +193,49 @@ class Desk:
             short = self.headroom.refused(shape, rows)
             codes[rows[short]] = feasible.HEADROOM
             rows = rows[~short]
-        members, problem = self._gang(question, shape, self._ranked(rows, found.scores), found.scores)
+        best = self._ranked(rows, found.points, max(SCORES_SHOWN, question.nodes))
+        members, problem = self._gang(question, shape, rows, best, found.points)
         codes[rows] = problem
         never = not members and self._never(question, feasible.could_ever(found.codes))
-        return Verdict(codes, found.scores, members, never)
+        ids = self.fleet.fixed.ids
+        shown = tuple((int(ids[row]), float(found.points[row]) / POINTS) for row in best[:SCORES_SHOWN])
+        return Verdict(codes, found.points, members, shown, never)
 
-    def _ranked(self, rows: Rows, scores: Floats) -> Rows:
-        """Best first; equal scores by tie, equal ties by id."""
-        return rows[np.lexsort((self.fleet.fixed.ids[rows], self.ties[rows], -scores[rows]))]
+    def _ranked(self, rows: Rows, points: Ints, few: int = 0) -> Rows:
+        """Best first, equal scores by rank; only the first few when that is given."""
+        keys = self.ranks[rows] - points[rows] * len(self.fleet)  # the smaller, the better; no two are equal
+        if 0 < few < len(rows):
+            some = np.argpartition(keys, few)[:few]
+            rows, keys = rows[some], keys[some]
+        return rows[np.argsort(keys)]
 
-    def _gang(self, question: Question, shape: Shape, rows: Rows, scores: Floats) -> tuple[Members, int]:
+    def _gang(self, question: Question, shape: Shape, rows: Rows, best: Rows, points: Ints) -> tuple[Members, int]:
         """All members or none, and then the code that says why."""
-        if len(rows) < question.nodes:
-            return [], feasible.GANG
-        problem = feasible.LEAF
         nodes, distance = question.nodes, question.distance
-        for group in groups(self.fleet, rows, scores[rows], nodes=nodes, distance=distance, seed=self.seed):
-            members = self._members(question, shape, group, scores)
+        if len(rows) < nodes:
+            return [], feasible.GANG
+        if nodes == 1 or distance is Distance.ANY:  # as a rule the best few will do, without sorting the rest
+            members = self._members(question, shape, best, points)
+            if members:
+                return members, 0
+        rows = self._ranked(rows, points)
+        problem = feasible.LEAF
+        for group in groups(self.fleet, rows, points[rows], nodes=nodes, distance=distance, seed=self.seed):
+            members = self._members(question, shape, group, points)
             if members:
                 return members, 0
             problem = feasible.HEADROOM
         return [], problem
 
-    def _members(self, question: Question, shape: Shape, rows: Rows, scores: Floats) -> Members:
+    def _members(self, question: Question, shape: Shape, rows: Rows, points: Ints) -> Members:
         """One member on each of the first rows that together leave every reserve alone."""
-        left = None if question.key_work else self.headroom.copy()
+        left = None if question.key_work or not self.headroom.reserved else self.headroom.copy()
         members: Members = []
         for row in rows.tolist():
             columns = choose(self.fleet, row, shape, {} if left is None else left.of(row))
             if columns is None:
                 continue
-            member = build(self.fleet, row, shape, columns, float(scores[row]))
+            member = build(self.fleet, row, shape, columns, float(points[row]) / POINTS)
             members.append((row, member))
             if len(members) == question.nodes:
                 return members
@@ -232,16 +246,14 @@ class Desk:
     def _never(self, question: Question, ever: Bools) -> bool:
         if question.distance is not Distance.SAME_LEAF or question.nodes == 1:
             return int(ever.sum()) < question.nodes
-        leaves = self.fleet.fixed.places[ever, 0]
+        leaves = self.fleet.fixed.places[0, ever]
         return int(np.bincount(leaves[leaves >= 0], minlength=1).max()) < question.nodes
 
     def _place(self, job: JobView, number: int, verdict: Verdict, counts: dict[Refusal, int]) -> Placement:
-        best = self._ranked(np.flatnonzero(verdict.codes == 0), verdict.scores)[:SCORES_SHOWN]
-        shown = tuple((int(self.fleet.fixed.ids[row]), float(verdict.scores[row])) for row in best)
         for row, member in verdict.members:
             self.headroom.after(row, member)
             self.fleet.take(row, member)
-        return Placement(job.id, number, tuple(member for _, member in verdict.members), dict(counts), shown)
+        return Placement(job.id, number, tuple(member for _, member in verdict.members), dict(counts), verdict.best)
 
     def _wait(self, job: JobView, by_ask: list[dict[Refusal, int]]) -> Waiting:
         delays = [job.submitted_at + ask.after_s - self.at for ask in job.asks]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import resource
 import signal
 from itertools import pairwise
 
+import pytest
+
+from scheduler.agent.__main__ import arguments
 from tests.scheduler.agent.conftest import TOKEN, Machine, Portal, h100, until
 
 GPU0 = "GPU-00000000-1111-2222-3333-444444444444"
@@ -181,7 +185,23 @@ def test_sigterm_ends_it_cleanly_even_while_the_portal_keeps_it_waiting(machine:
     until(lambda: portal.reports, "a report under way")
     log = machine.stop(agent)
     assert agent.returncode == 0
+    assert "stopped while waiting" in log
     assert "Traceback" not in log
+
+
+def test_a_full_disk_delays_a_fault_and_does_not_lose_it(machine: Machine, portal: Portal) -> None:
+    agent = machine.start(portal.url, "--virtual-cards", "1")
+    until(lambda: portal.accepted, "a first report")
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, (0, hard))
+    machine.xid(10, 79)
+    assert agent.stdout is not None
+    while "this look failed" not in agent.stdout.readline():
+        assert agent.poll() is None
+    assert portal.codes() == []
+    resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, (hard, hard))
+    until(lambda: portal.codes() == [79], "the fault accepted")
+    machine.stop(agent)
 
 
 def test_the_token_never_reaches_a_log(machine: Machine, portal: Portal) -> None:
@@ -224,8 +244,8 @@ def test_a_new_token_works_without_a_restart(machine: Machine, portal: Portal) -
     machine.stop(agent)
 
 
-def test_wrong_arguments_are_explained(machine: Machine) -> None:
-    for arguments in (("--once",), ("--print", "--virtual-cards", "-1"), ("--print", "--interval", "nan")):
-        done = machine.run(*arguments)
-        assert done.returncode == 2
-        assert re.search(r"error: .*(needed|must be)", done.stderr)
+@pytest.mark.parametrize("argv", [["--once"], ["--print", "--virtual-cards", "-1"], ["--print", "--interval", "nan"]])
+def test_wrong_arguments_are_explained(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        arguments(argv)
+    assert re.search(r"error: .*(needed|must be)", capsys.readouterr().err)

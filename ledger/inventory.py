@@ -1,0 +1,323 @@
+"""The only writer of nodes, cards, seats, zone membership and holds. Every change is a ledger event with its audit row.
+
+Holds and seats take the node's lock first, as placements do (house rule 8).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from django.db import connection, transaction
+from django.utils.translation import gettext as _
+
+from ledger import audit
+from ledger.clock import database_now
+from ledger.errors import Conflict, Refused
+from ledger.models import Allocation, Block, Card, CardSeat, Hold, Link, Node, User
+from ledger.vocabulary import HoldKind, NodeState
+
+SYNC_RULE = "inventory-sync/1"
+
+
+@dataclass(frozen=True)
+class SeenCard:
+    uuid: str
+    slot: int
+    model: str
+    memory_mib: int
+    virtual: bool = False
+    memory_assumed: bool = False
+    lost: bool = False
+
+
+@dataclass(frozen=True)
+class SeenNode:
+    """What a driver or an agent says about one node now."""
+
+    hostname: str
+    cards: Sequence[SeenCard]
+    online: bool = True
+    cpu_milli: int | None = None
+    host_memory_mib: int | None = None
+    links: Sequence[tuple[str, str, str, int]] = ()  # uuid a, uuid b, kind, Gbit/s
+
+
+@dataclass
+class Changes:
+    """What a sync wrote, and what it saw but could not write."""
+
+    events: list[str] = field(default_factory=list)
+    conflicts: list[tuple[str, str, str]] = field(default_factory=list)  # subject, detail, proposed fix
+
+
+def lock_node(node_id: int) -> Node:
+    return Node.objects.select_for_update(no_key=True).get(pk=node_id)
+
+
+def place_hold(
+    *,
+    kind: HoldKind,
+    reason: str,
+    actor: User | None,
+    via: str,
+    node: Node | None = None,
+    card: Card | None = None,
+    rule: str = "",
+    request_id: str = "",
+) -> Hold:
+    """Take a card or a node out of the pool from this commit on. Running work is not touched."""
+    with transaction.atomic(durable=True):
+        return hold_inside(
+            kind=kind, reason=reason, actor=actor, via=via, node=node, card=card, rule=rule, request_id=request_id
+        )
+
+
+def hold_inside(
+    *,
+    kind: HoldKind,
+    reason: str,
+    actor: User | None,
+    via: str,
+    node: Node | None = None,
+    card: Card | None = None,
+    rule: str = "",
+    request_id: str = "",
+) -> Hold:
+    """The step inside a caller's transaction; an equal hold that stands already is returned."""
+    if (node is None) == (card is None):
+        raise Refused(_("A hold is on one node or on one card."), field="node")
+    seat = CardSeat.objects.filter(card=card, period__upper_inf=True).first() if card else None
+    if node is not None:
+        lock_node(node.pk)
+    elif seat is not None:
+        lock_node(seat.node_id)
+    standing = Hold.objects.filter(node=node, card=card, kind=kind, period__upper_inf=True).first()
+    if standing is not None:
+        return standing
+    now = database_now()
+    hold = Hold.objects.create(node=node, card=card, kind=kind, period=(now, None), reason=reason, by=actor, rule=rule)
+    audit.record(
+        actor=actor,
+        via=via,
+        verb="hold.placed",
+        target=hold,
+        after={"node": node.hostname if node else None, "card": card.uuid if card else None, "kind": kind, "rule": rule},
+        reason=reason,
+        request_id=request_id,
+        at=now,
+    )
+    return hold
+
+
+def end_hold(*, hold_id: int, reason: str, actor: User | None, via: str, request_id: str = "") -> Hold:
+    """Return what was held to the pool. Ending an ended hold is a Conflict."""
+    with transaction.atomic(durable=True):
+        hold = Hold.objects.select_for_update(no_key=True).get(pk=hold_id)
+        if not hold.period.upper_inf:
+            raise Conflict(_("This hold has ended already."), code="hold_ended")
+        end_hold_inside(hold, reason, actor, via, request_id)
+        return hold
+
+
+def end_hold_inside(hold: Hold, reason: str, actor: User | None, via: str, request_id: str = "") -> None:
+    _end_period("ledger_hold", hold.pk)
+    audit.record(
+        actor=actor,
+        via=via,
+        verb="hold.ended",
+        target=hold,
+        before={"kind": hold.kind, "node": hold.node_id, "card": hold.card_id},
+        reason=reason,
+        request_id=request_id,
+    )
+
+
+def _end_period(table: str, pk: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE {table} SET period = tstzrange(lower(period), "  # noqa: S608  a constant of this module
+            "greatest(lower(period) + interval '1 microsecond', clock_timestamp())) "
+            "WHERE id = %s AND upper_inf(period)",
+            [pk],
+        )
+
+
+def block_size(cards: int) -> int:
+    """How many cards a block has by default: half of an 8- or 4-card machine, else no blocks (0)."""
+    return cards // 2 if cards in (4, 8, 16) else 0
+
+
+def sync_node(seen: SeenNode) -> Changes:
+    """Bring one known node in line with what was seen: cards that appear, vanish, move or return, links, size."""
+    changes = Changes()
+    with transaction.atomic(durable=True):
+        node = Node.objects.filter(hostname=seen.hostname).select_for_update(no_key=True).first()
+        if node is None:
+            changes.conflicts.append((seen.hostname, "an unknown node reports", "register it with import_fleet"))
+            return changes
+        _sync_state(node, seen, changes)
+        if seen.online:
+            _sync_size(node, seen, changes)
+            _sync_cards(node, seen, changes)
+            _sync_links(seen)
+    return changes
+
+
+def _sync_state(node: Node, seen: SeenNode, changes: Changes) -> None:
+    wanted = NodeState.UP if seen.online else NodeState.OFFLINE
+    if node.state in (wanted, NodeState.RETIRED):
+        return
+    before, node.state = node.state, wanted
+    node.save(update_fields=["state"])
+    audit.record(
+        actor=None, via="task", verb=f"node.{wanted}", target=node, before={"state": before}, after={"state": wanted}
+    )
+    changes.events.append(f"{node.hostname} is {wanted}")
+    if wanted == NodeState.OFFLINE:
+        hold_inside(
+            kind=HoldKind.OFFLINE, reason="the node does not report", actor=None, via="task", node=node, rule=SYNC_RULE
+        )
+        return
+    for hold in Hold.objects.filter(node=node, kind=HoldKind.OFFLINE, rule=SYNC_RULE, period__upper_inf=True):
+        end_hold_inside(hold, "the node reports again", None, "task")
+
+
+def _sync_size(node: Node, seen: SeenNode, changes: Changes) -> None:
+    before = {"cpu_milli": node.cpu_milli, "host_memory_mib": node.host_memory_mib}
+    after = {
+        "cpu_milli": node.cpu_milli if seen.cpu_milli is None else seen.cpu_milli,
+        "host_memory_mib": node.host_memory_mib if seen.host_memory_mib is None else seen.host_memory_mib,
+    }
+    if before == after:
+        return
+    Node.objects.filter(pk=node.pk).update(**after)
+    audit.record(actor=None, via="task", verb="node.resized", target=node, before=before, after=after)
+    changes.events.append(f"{node.hostname} was resized")
+
+
+def _sync_cards(node: Node, seen: SeenNode, changes: Changes) -> None:
+    seats = {s.card.uuid: s for s in CardSeat.objects.filter(node=node, period__upper_inf=True).select_related("card")}
+    reported = {card.uuid: card for card in seen.cards}
+    for uuid, seat in seats.items():
+        if uuid not in reported or reported[uuid].lost:
+            _card_vanished(seat, changes)
+    for card in seen.cards:
+        seat_now = seats.get(card.uuid)
+        if seat_now is None:
+            _card_appeared(node, card, changes)
+        elif not card.lost:
+            _card_returned(seat_now, changes)
+            if seat_now.slot != card.slot:
+                changes.conflicts.append(
+                    (card.uuid, f"slot {card.slot} instead of {seat_now.slot}", "the index is only for display; nothing")
+                )
+
+
+def _card_vanished(seat: CardSeat, changes: Changes) -> None:
+    if Hold.objects.filter(card=seat.card, kind=HoldKind.LOST, period__upper_inf=True).exists():
+        return
+    hold_inside(
+        kind=HoldKind.LOST,
+        reason=f"{seat.node.hostname} no longer reports the card",
+        actor=None,
+        via="task",
+        card=seat.card,
+        rule=SYNC_RULE,
+    )
+    changes.events.append(f"card {seat.card.uuid} vanished from {seat.node.hostname}")
+
+
+def _card_returned(seat: CardSeat, changes: Changes) -> None:
+    for hold in Hold.objects.filter(card=seat.card, kind=HoldKind.LOST, rule=SYNC_RULE, period__upper_inf=True):
+        end_hold_inside(hold, "the node reports the card again", None, "task")
+        changes.events.append(f"card {seat.card.uuid} returned to {seat.node.hostname}")
+
+
+def _card_appeared(node: Node, seen: SeenCard, changes: Changes) -> None:
+    card = Card.objects.filter(uuid=seen.uuid).first()
+    now = database_now()
+    if card is None:
+        card = Card.objects.create(
+            uuid=seen.uuid,
+            model=seen.model,
+            memory_mib=seen.memory_mib,
+            virtual=seen.virtual,
+            memory_assumed=seen.memory_assumed,
+        )
+        verb = "card.appeared"
+    else:
+        old = CardSeat.objects.filter(card=card, period__upper_inf=True).select_related("node").first()
+        if old is not None and not _leave_seat(old, node, changes):
+            return
+        verb = "card.moved"
+    taken = CardSeat.objects.filter(node=node, slot=seen.slot, period__upper_inf=True).select_related("card").first()
+    if taken is not None and not _leave_seat(taken, node, changes):
+        return
+    seat = CardSeat.objects.create(card=card, node=node, slot=seen.slot, period=(database_now(), None))
+    audit.record(
+        actor=None, via="task", verb=verb, target=card, after={"node": node.hostname, "slot": seen.slot}, at=now
+    )
+    _card_returned(seat, changes)
+    changes.events.append(f"{verb} {card.uuid} in {node.hostname} slot {seen.slot}")
+
+
+def _leave_seat(seat: CardSeat, node: Node, changes: Changes) -> bool:
+    """Close a seat, unless an allocation still holds the card there."""
+    if Allocation.objects.filter(shares__seat=seat, period__upper_inf=True).exists():
+        changes.conflicts.append(
+            (seat.card.uuid, f"moved to {node.hostname} while allocated on {seat.node.hostname}", "end that job first")
+        )
+        return False
+    _end_period("ledger_cardseat", seat.pk)
+    audit.record(
+        actor=None,
+        via="task",
+        verb="card.left",
+        target=seat.card,
+        before={"node": seat.node.hostname, "slot": seat.slot},
+    )
+    return True
+
+
+def _sync_links(seen: SeenNode) -> None:
+    if not seen.links:
+        return
+    ids = dict(Card.objects.filter(uuid__in=[c.uuid for c in seen.cards]).values_list("uuid", "pk"))
+    wanted: dict[tuple[int, int], tuple[str, int]] = {}
+    for a, b, kind, gbps in seen.links:
+        if a in ids and b in ids and a != b:
+            wanted[min(ids[a], ids[b]), max(ids[a], ids[b])] = (kind, gbps)
+    known = {
+        (link.card_a_id, link.card_b_id): (link.kind, link.gbps)
+        for link in Link.objects.filter(card_a__in=ids.values(), card_b__in=ids.values())
+    }
+    if known == wanted:
+        return
+    Link.objects.filter(card_a__in=ids.values(), card_b__in=ids.values()).delete()
+    Link.objects.bulk_create(
+        Link(card_a_id=a, card_b_id=b, kind=kind, gbps=gbps) for (a, b), (kind, gbps) in sorted(wanted.items())
+    )
+
+
+def cut_into_blocks(*, node: Node, size: int) -> int:
+    """Group the node's seats into blocks of `size` cards by slot, when no seat is in a block yet. Returns how many."""
+    seats = list(CardSeat.objects.filter(node=node, period__upper_inf=True, block=None).order_by("slot"))
+    if size < 1 or len(seats) < size or Block.objects.filter(node=node).exists():
+        return 0
+    count = len(seats) // size
+    with transaction.atomic(durable=True):
+        lock_node(node.pk)
+        blocks = Block.objects.bulk_create(Block(node=node, n=n) for n in range(count))
+        for n, block in enumerate(blocks):
+            members = [seat.pk for seat in seats[n * size : (n + 1) * size]]
+            CardSeat.objects.filter(pk__in=members).update(block=block)
+        audit.record(actor=None, via="command", verb="node.blocks.cut", target=node, after={"blocks": count, "size": size})
+    return count
+
+
+def note_seen(hostnames: Mapping[str, dt.datetime]) -> None:
+    """Stamp when nodes were last heard of; not an inventory change."""
+    for hostname, at in hostnames.items():
+        Node.objects.filter(hostname=hostname).update(seen_at=at)

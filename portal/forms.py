@@ -1,0 +1,341 @@
+"""Forms of the pages. They parse what people type and leave judging a job to portal.api.serializers.JobInput.
+
+Filter forms never fail a page: a value that is not right is named beside its field and not applied.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import shlex
+import zoneinfo
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from django import forms
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.http import QueryDict
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
+
+from ledger.models import Card, Project, User, Zone
+from portal import labels
+
+LONGEST_WINDOW: Final = dt.timedelta(days=3 * 366)
+EARLIEST: Final = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+BIG: Final = 2**31 - 1
+# JobInput's field -> the field of the page, where the names differ
+PAGE_FIELDS: Final[Mapping[str, str]] = {"cpu_milli": "cpu_cores", "walltime_s": "walltime_min"}
+ADVANCED: Final = (
+    "kind",
+    "image",
+    "environment",
+    "data_paths",
+    "interconnect",
+    "distance",
+    "priority",
+    "checkpoint",
+    "preemptible",
+    "simulated",
+)
+
+
+def _style(form: forms.Form | forms.ModelForm) -> None:  # type: ignore[type-arg]
+    """Tabler's classes by kind of widget."""
+    for field in form.fields.values():
+        kind = "form-control"
+        if isinstance(field.widget, forms.Select):
+            kind = "form-select"
+        elif isinstance(field.widget, forms.CheckboxInput):
+            kind = "form-check-input"
+        field.widget.attrs["class"] = f"{kind} {field.widget.attrs.get('class', '')}".strip()
+
+
+def _moment_input() -> forms.DateTimeInput:
+    return forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
+
+
+class SubmitForm(forms.Form):
+    """What a researcher types; `spec()` is the body that POST /api/v1/jobs/ would take."""
+
+    client_key = forms.CharField(widget=forms.HiddenInput, max_length=64)
+    project = forms.ChoiceField(label=_("Project"))
+    name = forms.CharField(label=_("Name"), max_length=200)
+    command = forms.CharField(
+        label=_("Command"),
+        strip=False,
+        widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false", "class": "mono"}),
+        help_text=_("Split into words as a shell does, but nothing is expanded. For pipes write: bash -c '…'"),
+    )
+    form = forms.ChoiceField(label=_("Form"), choices=lambda: labels.choices("ask_form"))
+    nodes = forms.IntegerField(label=_("Nodes"), initial=1, min_value=1, max_value=BIG)
+    cards_per_node = forms.IntegerField(
+        label=_("Cards per node"), initial=1, min_value=0, max_value=BIG, help_text=_("0: no card, CPU only.")
+    )
+    memory_mib = forms.IntegerField(
+        label=_("Memory of each card (MiB)"), initial=0, min_value=0, max_value=BIG, help_text=_("0: the whole card.")
+    )
+    model = forms.ChoiceField(label=_("Card model"), required=False)
+    then_form = forms.ChoiceField(
+        label=_("If it waits, also accept"),
+        required=False,
+        choices=lambda: [("", pgettext_lazy("fallback", "nothing else")), *labels.choices("ask_form")],
+        help_text=_("The same cards in another form."),
+    )
+    then_after_min = forms.IntegerField(label=_("… after waiting (minutes)"), initial=10, min_value=0, max_value=BIG // 60)
+    cpu_cores = forms.DecimalField(label=_("CPU cores per node"), initial=1, min_value=0, decimal_places=3, max_digits=9)
+    host_memory_mib = forms.IntegerField(label=_("Host memory per node (MiB)"), initial=1024, min_value=0, max_value=BIG)
+    walltime_min = forms.IntegerField(
+        label=_("Time limit (minutes)"), initial=60, min_value=1, max_value=BIG // 60, help_text=_("It is stopped then.")
+    )
+    kind = forms.ChoiceField(label=_("Kind of work"), choices=lambda: labels.choices("kind"), initial="other")
+    image = forms.CharField(label=_("Container image"), required=False, max_length=300)
+    environment = forms.CharField(
+        label=_("Environment variables"),
+        required=False,
+        strip=False,
+        widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false", "class": "mono"}),
+        help_text=_("One NAME=value a line."),
+    )
+    data_paths = forms.CharField(
+        label=_("Data paths"),
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false", "class": "mono"}),
+        help_text=_("One absolute path a line."),
+    )
+    interconnect = forms.ChoiceField(label=_("Links between cards"), choices=lambda: labels.choices("interconnect"))
+    distance = forms.ChoiceField(label=_("Distance of nodes"), choices=lambda: labels.choices("distance"))
+    priority = forms.IntegerField(label=_("Priority"), initial=0, min_value=-100, max_value=100)
+    checkpoint = forms.ChoiceField(
+        label=_("Signal before a stop"),
+        required=False,
+        choices=[("", "SIGTERM"), ("SIGINT", "SIGINT"), ("SIGUSR1", "SIGUSR1"), ("SIGUSR2", "SIGUSR2")],
+        help_text=_("So that it can save its state."),
+    )
+    preemptible = forms.BooleanField(label=_("May be stopped for more urgent work"), required=False)
+    simulated = forms.BooleanField(label=_("Simulated: run on make-believe hardware only"), required=False)
+
+    def __init__(self, *args: Any, projects: Iterable[Project], models: Iterable[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["project"].choices = [(p.slug, f"{p.title} ({p.slug})") for p in projects]  # type: ignore[attr-defined]
+        self.fields["model"].choices = [("", _("any")), *((m, m) for m in models)]  # type: ignore[attr-defined]
+        _style(self)
+
+    def clean_command(self) -> list[str]:
+        try:
+            return shlex.split(self.cleaned_data["command"])
+        except ValueError as error:
+            raise ValidationError(_("This can't be split into words: %(why)s."), params={"why": error}) from None
+
+    def clean_environment(self) -> dict[str, str]:
+        variables: dict[str, str] = {}
+        for number, line in enumerate(self.cleaned_data["environment"].splitlines(), 1):
+            name, equals, value = line.partition("=")
+            if not line.strip():
+                continue
+            if not equals or not name.strip():
+                raise ValidationError(_("Line %(n)d is not NAME=value."), params={"n": number})
+            if name.strip() in variables:
+                raise ValidationError(_("Line %(n)d sets a variable that is set above."), params={"n": number})
+            variables[name.strip()] = value
+        return variables
+
+    def spec(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        same = ("project", "name", "command", "kind", "image", "environment", "interconnect", "distance")
+        same += ("host_memory_mib", "priority", "checkpoint", "preemptible", "simulated")
+        return {
+            **{name: data[name] for name in same},
+            "asks": self._asks(),
+            "data_paths": [line.strip() for line in data["data_paths"].splitlines() if line.strip()],
+            "cpu_milli": int(data["cpu_cores"] * 1000),
+            "walltime_s": data["walltime_min"] * 60,
+        }
+
+    def _asks(self) -> list[dict[str, Any]]:
+        data = self.cleaned_data
+        wish = {name: data[name] for name in ("nodes", "cards_per_node", "memory_mib", "model")}
+        asks: list[dict[str, Any]] = [{"form": data["form"], **wish}]
+        if data["then_form"]:
+            asks.append({"form": data["then_form"], **wish, "after_s": data["then_after_min"] * 60})
+        return asks
+
+    def take_errors(self, errors: Mapping[str, Any]) -> None:
+        """Put JobInput's errors beside the fields of the page."""
+        for path, message in _leaves(errors, ()):
+            self.add_error(self._field(path), message)
+
+    def _field(self, path: tuple[str, ...]) -> str | None:
+        if path[:1] == ("asks",) and path[1:2] == ("1",):
+            return "then_after_min" if path[-1] == "after_s" else "then_form"
+        name = PAGE_FIELDS.get(path[-1], path[-1]) if path[:1] == ("asks",) else PAGE_FIELDS.get(path[0], path[0])
+        return name if name in self.fields else None
+
+    @property
+    def advanced(self) -> list[forms.BoundField]:
+        return [self[name] for name in ADVANCED]
+
+    @property
+    def advanced_open(self) -> bool:
+        return any(name in self.errors for name in ADVANCED)
+
+
+def _leaves(errors: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], str]]:
+    """DRF's nested errors as (path, message) pairs."""
+    if isinstance(errors, Mapping):
+        return [leaf for name, value in errors.items() for leaf in _leaves(value, (*path, str(name)))]
+    if isinstance(errors, list):
+        nested = [leaf for i, item in enumerate(errors) if isinstance(item, Mapping) for leaf in _leaves(item, (*path, str(i)))]
+        return nested + [(path or ("",), str(item)) for item in errors if not isinstance(item, Mapping)]
+    return [(path or ("",), str(errors))]
+
+
+class CancelForm(forms.Form):
+    reason = forms.CharField(label=_("Reason"), max_length=500)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _style(self)
+
+
+class FilterForm(forms.Form):
+    """A form over the query string; `chosen` holds the values that are right. `known` gives choices by field."""
+
+    def __init__(self, data: QueryDict, *, known: Mapping[str, Iterable[tuple[str, Any]]]) -> None:
+        super().__init__(data)
+        for name, pairs in known.items():
+            self.fields[name].choices = [("", _("all")), *pairs]  # type: ignore[attr-defined]
+        _style(self)
+        self.is_valid()
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        return {name: value for name, value in self.cleaned_data.items() if value not in (None, "", False)}
+
+    @property
+    def simulated(self) -> bool:
+        return self.chosen.get("hardware") == "simulated"
+
+
+HARDWARE: Final = [("real", _("real")), ("simulated", _("simulated"))]
+
+
+class JobFilter(FilterForm):
+    q = forms.CharField(label=_("Name or number"), required=False, max_length=200)
+    state = forms.ChoiceField(
+        label=_("State"),
+        required=False,
+        choices=lambda: [("", _("all")), ("live", _("not ended")), *labels.choices("job")],
+    )
+    project = forms.ChoiceField(label=_("Project"), required=False)
+    hardware = forms.ChoiceField(label=_("Hardware"), required=False, choices=[("", _("all")), *HARDWARE])
+    mine = forms.BooleanField(label=_("Only mine"), required=False)
+
+
+class NodeFilter(FilterForm):
+    q = forms.CharField(label=_("Host name or rack"), required=False, max_length=200)
+    hardware = forms.ChoiceField(label=_("Hardware"), required=False, choices=HARDWARE)
+    zone = forms.ChoiceField(label=_("Zone"), required=False)
+    form = forms.ChoiceField(
+        label=_("Form in use"),
+        required=False,
+        choices=lambda: [("", _("all")), ("none", pgettext_lazy("form", "not in use")), *labels.choices("form")],
+    )
+    state = forms.ChoiceField(
+        label=_("State"), required=False, choices=lambda: [("", _("all")), *labels.choices("node"), ("held", _("held"))]
+    )
+    model = forms.ChoiceField(label=_("Card model"), required=False)
+    free = forms.IntegerField(label=_("Free cards, at least"), required=False, min_value=0, max_value=1000)
+
+
+class BooksForm(FilterForm):
+    """The window and the cut of the balance. A value that is not right is named and its default stands."""
+
+    WINDOWS: Final = {"24h": dt.timedelta(hours=24), "7d": dt.timedelta(days=7), "30d": dt.timedelta(days=30)}
+    BUCKETS: Final = {"24h": 24, "7d": 28, "30d": 30}
+    OWN_BUCKETS: Final = 24
+
+    window = forms.ChoiceField(
+        label=_("Window"),
+        required=False,
+        choices=[("24h", _("last 24 hours")), ("7d", _("last 7 days")), ("30d", _("last 30 days")), ("own", _("from … to"))],
+    )
+    start = forms.DateTimeField(label=_("From"), required=False, widget=_moment_input())
+    end = forms.DateTimeField(label=_("To"), required=False, widget=_moment_input())
+    hardware = forms.ChoiceField(label=_("Hardware"), required=False, choices=HARDWARE)
+    zone = forms.ChoiceField(label=_("Zone"), required=False)
+    project = forms.ChoiceField(label=_("Project"), required=False)
+    model = forms.ChoiceField(label=_("Card model"), required=False)
+    unit = forms.ChoiceField(
+        label=_("Unit"),
+        required=False,
+        choices=[("card_hours", _("card-hours")), ("mib_seconds", _("MiB-seconds (exact)"))],
+    )
+
+    def clean(self) -> None:
+        start, end = self.cleaned_data.get("start"), self.cleaned_data.get("end")
+        if self.cleaned_data.get("window") != "own":
+            return
+        for name, moment in (("start", start), ("end", end)):
+            if moment is not None and moment.replace(tzinfo=dt.UTC) < EARLIEST:
+                self.add_error(name, _("Times before the year 2000 are not kept."))
+        if start and end and start >= end:
+            self.add_error("end", _("“To” must lie after “from”."))
+        elif start and end and end - start > LONGEST_WINDOW:
+            self.add_error("start", _("The window is longer than three years."))
+
+    def span(self, now: dt.datetime) -> tuple[dt.datetime, dt.datetime]:
+        """Whole seconds of UTC, never later than now: the future has no books."""
+        now = now.astimezone(dt.UTC).replace(microsecond=0)
+        length = self.WINDOWS.get(self.chosen.get("window", "24h"))
+        if length is not None:
+            return now - length, now
+        end = min(self.chosen.get("end") or now, now)
+        start = self.chosen.get("start") or end - dt.timedelta(days=1)
+        if start >= end:
+            self.add_error("start", _("“From” lies in the future, which has no books yet."))
+            return now - dt.timedelta(days=1), now
+        return start.astimezone(dt.UTC), end.astimezone(dt.UTC)
+
+    @property
+    def buckets(self) -> int:
+        return self.BUCKETS.get(self.chosen.get("window", "24h"), self.OWN_BUCKETS)
+
+    @property
+    def cut(self) -> dict[str, Any]:
+        """The arguments of ledger.reports.balance that this form chooses."""
+        return {"simulated": self.simulated} | {name: self.chosen.get(name) for name in ("zone", "project", "model")}
+
+    @property
+    def exact(self) -> bool:
+        return self.chosen.get("unit") == "mib_seconds"
+
+
+class AccountForm(forms.ModelForm):  # type: ignore[type-arg]
+    locale = forms.ChoiceField(label=_("Language"), choices=settings.LANGUAGES)
+    theme = forms.ChoiceField(
+        label=_("Theme"), choices=[("auto", _("As the system")), ("light", _("Light")), ("dark", _("Dark"))]
+    )
+    time_zone = forms.ChoiceField(
+        label=_("Time zone"), choices=lambda: [(name, name) for name in sorted(zoneinfo.available_timezones())]
+    )
+
+    class Meta:
+        model = User
+        fields = ("locale", "theme", "time_zone")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _style(self)
+
+
+def card_models(*, simulated: bool | None = None) -> list[str]:
+    """The card models that are in a seat now, for select fields."""
+    cards = Card.objects.filter(seats__period__upper_inf=True)
+    if simulated is not None:
+        cards = cards.filter(seats__node__simulated=simulated)
+    return list(cards.order_by("model").values_list("model", flat=True).distinct())
+
+
+def zone_choices() -> list[tuple[str, str]]:
+    return [(zone.slug, zone.title) for zone in Zone.objects.order_by("slug")]

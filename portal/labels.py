@@ -1,0 +1,229 @@
+"""How the words of ledger.vocabulary look to people: a translated label, a glyph and a tone, never colour alone.
+
+The tables must name every word (a test compares). Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
+
+from ledger.vocabulary import (
+    Account,
+    AllocationState,
+    AskForm,
+    AttemptState,
+    Distance,
+    DriverName,
+    Form,
+    HoldKind,
+    Interconnect,
+    JobKind,
+    JobState,
+    NodeState,
+    Outcome,
+    ProjectRole,
+    ProjectState,
+    Refusal,
+    SiteRole,
+)
+
+Text = str | Promise
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """`tone` is a class of static/css/app.css: quiet, wait, go, good, warn or alarm."""
+
+    label: Text
+    glyph: str = ""
+    tone: str = "quiet"
+
+
+JOB_STATES: Final[Mapping[StrEnum, Look]] = {
+    JobState.QUEUED: Look(pgettext_lazy("job state", "queued"), "○", "wait"),
+    JobState.STARTING: Look(pgettext_lazy("job state", "starting"), "◔", "go"),
+    JobState.RUNNING: Look(pgettext_lazy("job state", "running"), "▶", "go"),
+    JobState.STOPPING: Look(pgettext_lazy("job state", "stopping"), "◕", "warn"),
+    JobState.SUCCEEDED: Look(pgettext_lazy("job state", "succeeded"), "✓", "good"),
+    JobState.FAILED: Look(pgettext_lazy("job state", "failed"), "✕", "alarm"),
+    JobState.CANCELLED: Look(pgettext_lazy("job state", "cancelled"), "⊘", "quiet"),
+    JobState.PREEMPTED: Look(pgettext_lazy("job state", "preempted"), "⇤", "warn"),
+}
+
+ATTEMPT_STATES: Final[Mapping[StrEnum, Look]] = {
+    AttemptState.STARTING: Look(pgettext_lazy("attempt state", "starting"), "◔", "go"),
+    AttemptState.RUNNING: Look(pgettext_lazy("attempt state", "running"), "▶", "go"),
+    AttemptState.UNKNOWN: Look(pgettext_lazy("attempt state", "unknown, the driver does not answer"), "?", "warn"),
+    AttemptState.STOPPING: Look(pgettext_lazy("attempt state", "stopping"), "◕", "warn"),
+    AttemptState.ENDED: Look(pgettext_lazy("attempt state", "ended"), "■", "quiet"),
+}
+
+OUTCOMES: Final[Mapping[StrEnum, Look]] = {
+    Outcome.SUCCEEDED: Look(pgettext_lazy("outcome", "succeeded"), "✓", "good"),
+    Outcome.FAILED: Look(pgettext_lazy("outcome", "failed"), "✕", "alarm"),
+    Outcome.OUT_OF_MEMORY: Look(pgettext_lazy("outcome", "killed: over its memory limit"), "✕", "alarm"),
+    Outcome.CANCELLED: Look(pgettext_lazy("outcome", "cancelled"), "⊘", "quiet"),
+    Outcome.OVER_WALLTIME: Look(pgettext_lazy("outcome", "stopped: over its time limit"), "⏲", "warn"),
+    Outcome.PREEMPTED: Look(pgettext_lazy("outcome", "preempted"), "⇤", "warn"),
+    Outcome.START_FAILED: Look(pgettext_lazy("outcome", "did not start"), "✕", "alarm"),
+    Outcome.HARDWARE: Look(pgettext_lazy("outcome", "hardware fault"), "⚠", "alarm"),
+    Outcome.LOST: Look(pgettext_lazy("outcome", "lost with its node"), "⚠", "alarm"),
+}
+
+ALLOCATION_STATES: Final[Mapping[StrEnum, Look]] = {
+    AllocationState.OPENING: Look(pgettext_lazy("allocation state", "opening"), "◔", "go"),
+    AllocationState.ACTIVE: Look(pgettext_lazy("allocation state", "active"), "▶", "go"),
+    AllocationState.CLOSING: Look(pgettext_lazy("allocation state", "closing"), "◕", "warn"),
+    AllocationState.CLOSED: Look(pgettext_lazy("allocation state", "closed"), "■", "quiet"),
+}
+
+NODE_STATES: Final[Mapping[StrEnum, Look]] = {
+    NodeState.UP: Look(pgettext_lazy("node state", "up"), "●", "good"),
+    NodeState.OFFLINE: Look(pgettext_lazy("node state", "offline"), "⚠", "alarm"),
+    NodeState.RETIRED: Look(pgettext_lazy("node state", "retired"), "⊘", "quiet"),
+}
+
+HOLD_KINDS: Final[Mapping[StrEnum, Look]] = {
+    HoldKind.FAULT: Look(pgettext_lazy("hold", "held: fault"), "⚠", "alarm"),
+    HoldKind.MAINTENANCE: Look(pgettext_lazy("hold", "held: maintenance"), "⚒", "warn"),
+    HoldKind.DRILL: Look(pgettext_lazy("hold", "held: drill"), "⚑", "warn"),
+    HoldKind.LOST: Look(pgettext_lazy("hold", "held: lost"), "⚠", "alarm"),
+    HoldKind.OFFLINE: Look(pgettext_lazy("hold", "held: offline"), "⚠", "alarm"),
+    HoldKind.DRAIN: Look(pgettext_lazy("hold", "held: draining"), "⇣", "warn"),
+}
+
+PROJECT_STATES: Final[Mapping[StrEnum, Look]] = {
+    ProjectState.ACTIVE: Look(pgettext_lazy("project state", "active"), "●", "good"),
+    ProjectState.ENDING: Look(pgettext_lazy("project state", "ending"), "◕", "warn"),
+    ProjectState.ENDED: Look(pgettext_lazy("project state", "ended"), "■", "quiet"),
+}
+
+FORMS: Final[Mapping[StrEnum, Look]] = {
+    Form.CONTAINER: Look(pgettext_lazy("form", "container"), "▤"),
+    Form.BLOCK: Look(pgettext_lazy("form", "block"), "▦"),
+    Form.WHOLE: Look(pgettext_lazy("form", "whole machine"), "■"),
+}
+
+ASK_FORMS: Final[Mapping[StrEnum, Look]] = {
+    AskForm.AUTO: Look(pgettext_lazy("form", "whichever is ready first")),
+    AskForm.CONTAINER: FORMS[Form.CONTAINER],
+    AskForm.BLOCK: FORMS[Form.BLOCK],
+    AskForm.WHOLE: FORMS[Form.WHOLE],
+}
+
+INTERCONNECTS: Final[Mapping[StrEnum, Look]] = {
+    Interconnect.ANY: Look(pgettext_lazy("interconnect", "any")),
+    Interconnect.PCIE: Look(pgettext_lazy("interconnect", "PCIe")),
+    Interconnect.NVLINK: Look(pgettext_lazy("interconnect", "NVLink")),
+}
+
+DISTANCES: Final[Mapping[StrEnum, Look]] = {
+    Distance.ANY: Look(pgettext_lazy("distance", "anywhere")),
+    Distance.NEAR: Look(pgettext_lazy("distance", "near each other if possible")),
+    Distance.SAME_LEAF: Look(pgettext_lazy("distance", "under one leaf switch, else wait")),
+}
+
+JOB_KINDS: Final[Mapping[StrEnum, Look]] = {
+    JobKind.TRAINING: Look(pgettext_lazy("job kind", "training")),
+    JobKind.INFERENCE: Look(pgettext_lazy("job kind", "inference")),
+    JobKind.DATA: Look(pgettext_lazy("job kind", "data preparation")),
+    JobKind.INTERACTIVE: Look(pgettext_lazy("job kind", "interactive")),
+    JobKind.OTHER: Look(pgettext_lazy("job kind", "other")),
+}
+
+DRIVERS: Final[Mapping[StrEnum, Look]] = {
+    DriverName.LOCAL: Look(pgettext_lazy("driver", "local")),
+    DriverName.SIMULATED: Look(pgettext_lazy("driver", "simulated")),
+}
+
+ACCOUNTS: Final[Mapping[StrEnum, Look]] = {
+    Account.USED: Look(pgettext_lazy("account", "used"), "■"),
+    Account.CLEANING: Look(pgettext_lazy("account", "cleaning"), "▨"),
+    Account.HELD: Look(pgettext_lazy("account", "held"), "⚑"),
+    Account.HEADROOM: Look(pgettext_lazy("account", "headroom"), "▥"),
+    Account.IDLE: Look(pgettext_lazy("account", "idle"), "□"),
+}
+
+PROJECT_ROLES: Final[Mapping[StrEnum, Look]] = {
+    ProjectRole.OWNER: Look(pgettext_lazy("project role", "owner")),
+    ProjectRole.MANAGER: Look(pgettext_lazy("project role", "manager")),
+    ProjectRole.MEMBER: Look(pgettext_lazy("project role", "member")),
+    ProjectRole.VIEWER: Look(pgettext_lazy("project role", "viewer")),
+}
+
+SITE_ROLES: Final[Mapping[StrEnum, Look]] = {
+    SiteRole.RESEARCHER: Look(pgettext_lazy("site role", "researcher")),
+    SiteRole.OPERATOR: Look(pgettext_lazy("site role", "operator")),
+    SiteRole.MANAGER: Look(pgettext_lazy("site role", "manager")),
+    SiteRole.AUDITOR: Look(pgettext_lazy("site role", "auditor")),
+    SiteRole.ADMIN: Look(pgettext_lazy("site role", "administrator")),
+}
+
+# Why nodes were not offered. Each sentence stands after "N nodes:" or alone.
+REFUSALS: Final[Mapping[StrEnum, Text]] = {
+    Refusal.SIMULATED: _("real work never runs on simulated nodes, nor the reverse"),
+    Refusal.NODE_DOWN: _("the node is offline"),
+    Refusal.NODE_HELD: _("the node is held out of the pool"),
+    Refusal.CARD_HELD: _("a card of the node is held out of the pool"),
+    Refusal.NO_DRIVER: _("nothing on the node can deliver this form"),
+    Refusal.FORM_NOT_IN_ZONE: _("its zone does not take this form"),
+    Refusal.OTHER_FORM: _("the node is in use as another form"),
+    Refusal.NOT_EMPTY: _("a whole machine needs an empty node"),
+    Refusal.MODEL: _("another card model"),
+    Refusal.INTERCONNECT: _("its cards are not linked as asked"),
+    Refusal.LABELS: _("it lacks a label that was asked for"),
+    Refusal.CARDS_TOTAL: _("it has fewer cards than asked, even when empty"),
+    Refusal.CARD_MEMORY_TOTAL: _("no card of it has that much memory"),
+    Refusal.CARDS_FREE: _("too few free cards at the moment"),
+    Refusal.CARD_MEMORY_FREE: _("too little free card memory at the moment"),
+    Refusal.CPU: _("too few free CPU cores"),
+    Refusal.HOST_MEMORY: _("too little free host memory"),
+    Refusal.NO_BLOCK: _("no free block of that size"),
+    Refusal.HEADROOM: _("what is free is kept for key work"),
+    Refusal.GANG: _("fewer nodes fit than the job needs at once"),
+    Refusal.LEAF: _("no leaf switch has room for all nodes"),
+    Refusal.ASK_LATER: _("this wish counts only after its waiting time"),
+    Refusal.QUOTA: _("the project's quota is used up"),
+    Refusal.PROJECT_ENDED: _("the project has ended"),
+    Refusal.LOST_RACE: _("another job took the place first; tried again at once"),
+}
+
+TABLES: Final[Mapping[str, Mapping[StrEnum, Look]]] = {
+    "job": JOB_STATES,
+    "attempt": ATTEMPT_STATES,
+    "outcome": OUTCOMES,
+    "allocation": ALLOCATION_STATES,
+    "node": NODE_STATES,
+    "hold": HOLD_KINDS,
+    "project": PROJECT_STATES,
+    "form": FORMS,
+    "ask_form": ASK_FORMS,
+    "interconnect": INTERCONNECTS,
+    "distance": DISTANCES,
+    "kind": JOB_KINDS,
+    "driver": DRIVERS,
+    "account": ACCOUNTS,
+    "project_role": PROJECT_ROLES,
+    "site_role": SITE_ROLES,
+}
+
+
+def look(table: str, word: str) -> Look:
+    """The look of a word; a word that the table does not know is shown as it is, quietly."""
+    return {str(key): value for key, value in TABLES[table].items()}.get(str(word), Look(str(word)))
+
+
+def refusal(word: str) -> Text:
+    return {str(key): value for key, value in REFUSALS.items()}.get(str(word), str(word))
+
+
+def choices(table: str) -> list[tuple[str, Text]]:
+    """For select fields, in the order of the table."""
+    return [(str(word), value.label) for word, value in TABLES[table].items()]

@@ -1,0 +1,104 @@
+"""Template tags: states as glyph + word + tone, times with UTC in the tooltip, amounts with their unit.
+
+The HTML itself is in templates/partials/. Nothing here reads the database.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django import template
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from django.utils.formats import number_format
+from django.utils.translation import gettext as _
+
+from portal import labels
+
+register = template.Library()
+
+GIB = 1024
+MINUTE, HOUR, DAY = 60, 3_600, 86_400
+SHORT_ID = 16
+
+
+@register.inclusion_tag("partials/look.html")
+def look(table: str, word: str) -> dict[str, Any]:
+    """`{% look "job" job.state %}`"""
+    return {"look": labels.look(table, word)}
+
+
+@register.simple_tag
+def word(table: str, value: str) -> labels.Text:
+    """The translated label alone: `{% word "form" allocation.form %}`"""
+    return labels.look(table, value).label
+
+
+@register.filter
+def refusal(value: str) -> labels.Text:
+    return labels.refusal(value)
+
+
+@register.inclusion_tag("partials/when.html")
+def when(moment: dt.datetime | str | None, form: str = "full") -> dict[str, Any]:
+    """A time in the reader's zone, UTC in the title. `moment` may be the API's ISO text. `form`: full or short."""
+    parsed = parse_datetime(moment) if isinstance(moment, str) else moment
+    if parsed is None:
+        return {"moment": None}
+    local = timezone.localtime(parsed)
+    pattern = "%Y-%m-%d %H:%M" if form == "short" else "%Y-%m-%d %H:%M:%S"
+    utc = parsed.astimezone(dt.UTC)
+    return {"moment": parsed, "text": local.strftime(pattern), "utc": utc.strftime("%Y-%m-%d %H:%M:%S UTC")}
+
+
+@register.filter
+def mib(value: int | None) -> str:
+    """MiB for people: 512 MiB, 24 GiB, 79.6 GiB."""
+    if value is None:
+        return "—"
+    if abs(value) < GIB:
+        return f"{value} MiB"
+    return f"{number_format(value / GIB, decimal_pos=0 if value % GIB == 0 else 1)} GiB"
+
+
+@register.filter
+def cores(milli: int | None) -> str:
+    """Milli-cores as cores: 1500 is 1.5."""
+    if milli is None:
+        return "—"
+    return f"{milli / 1000:g}"
+
+
+@register.filter
+def duration(seconds: float | None) -> str:
+    """Two parts at most: 45 s, 3 min 20 s, 2 h 5 min, 4 d 3 h."""
+    if seconds is None:
+        return "—"
+    whole = max(0, int(seconds))
+    if whole < MINUTE:
+        return _("%(s)d s") % {"s": whole}
+    if whole < HOUR:
+        return _("%(m)d min %(s)d s") % {"m": whole // MINUTE, "s": whole % MINUTE}
+    if whole < DAY:
+        return _("%(h)d h %(m)d min") % {"h": whole // HOUR, "m": whole % HOUR // MINUTE}
+    return _("%(d)d d %(h)d h") % {"d": whole // DAY, "h": whole % DAY // HOUR}
+
+
+@register.filter
+def grouped(value: int | None) -> str:
+    """An integer with thin spaces between thousands, the same in both languages: 1 234 567."""
+    return "—" if value is None else f"{value:,}".replace(",", "\u202f")
+
+
+@register.filter
+def short_id(value: str) -> str:
+    return value if len(value) <= SHORT_ID else f"{value[:SHORT_ID]}…"
+
+
+@register.filter
+def hours(card_seconds: int | None) -> str:
+    """Card-seconds as card-hours with two decimals."""
+    if card_seconds is None:
+        return "—"
+    return f"{card_seconds / HOUR:,.2f}".replace(",", "\u202f")

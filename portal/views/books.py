@@ -1,0 +1,63 @@
+"""The books: capacity = used + cleaning + held + headroom + idle over a window that the reader chooses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from ledger import reports
+from ledger.clock import database_now
+from ledger.models import Project
+from portal import charts
+from portal.forms import BooksForm, card_models, zone_choices
+from portal.views.gate import signed_in
+
+
+def _form(request: HttpRequest) -> BooksForm:
+    projects = [(p.slug, p.title) for p in Project.objects.visible_to(request.user).order_by("slug")]
+    models = [(model, model) for model in card_models()]
+    return BooksForm(request.GET, known={"zone": zone_choices(), "project": projects, "model": models})
+
+
+@require_safe
+@signed_in
+def books(request: HttpRequest) -> HttpResponseBase:
+    form = _form(request)
+    start, end = form.span(database_now())
+    answer = reports.balance(start, end, viewer=request.user, **form.cut)
+    context = {
+        "form": form,
+        "start": start,
+        "end": end,
+        "balance": answer["exact"] if form.exact else answer,
+        "lines": _lines(answer["exact"] if form.exact else answer),
+        "exact": answer["exact"],
+        "balanced": answer["exact"]["capacity"] == sum(charts.amount(answer["exact"], a) for a in charts.ACCOUNT_MARKS),
+    }
+    return render(request, "books/books.html", context)
+
+
+def _lines(balance: dict[str, Any]) -> list[dict[str, Any]]:
+    """The right side of the balance, one line an account, with its part of the capacity."""
+    names, capacity = charts.account_names(), balance["capacity"]
+    lines = []
+    for account in charts.ACCOUNT_MARKS:
+        amount = charts.amount(balance, account)
+        share = 100 * amount / capacity if capacity else 0.0
+        lines.append({"account": account, "name": names[account], "amount": amount, "share": share})
+    return lines
+
+
+@require_safe
+@signed_in
+def chart(request: HttpRequest) -> HttpResponseBase:
+    """The part with the chart and its table; the page loads it after the balance itself."""
+    form = _form(request)
+    start, end = form.span(database_now())
+    buckets = min(form.buckets, max(1, int((end - start).total_seconds())))
+    rows = charts.bucket_rows(reports.balance_series(start, end, buckets, **form.cut))
+    context = {"figure": charts.balance_figure(rows), "rows": rows, "names": charts.account_names(), "form": form}
+    return render(request, "books/chart.html", context)

@@ -1,0 +1,157 @@
+"""What pages show of nodes and cards, read with a fixed number of queries. Reads only; decides nothing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
+
+from ledger.models import Allocation, Card, CardSeat, CardShare, Hold, Job, Node, NodeZone, User, Zone
+from ledger.vocabulary import NodeState
+
+NOW = Q(period__upper_inf=True)  # a period that still goes on
+
+
+@dataclass(slots=True)
+class Tenant:
+    """A share of a card. `job` and `project` are None for people who may not see them."""
+
+    memory_mib: int
+    state: str
+    form: str
+    job: Job | None
+
+
+@dataclass(slots=True)
+class CardRow:
+    seat: CardSeat
+    hold: Hold | None = None
+    tenants: list[Tenant] = field(default_factory=list)
+
+    @property
+    def card(self) -> Card:
+        return self.seat.card
+
+    @property
+    def taken_mib(self) -> int:
+        return sum(tenant.memory_mib for tenant in self.tenants)
+
+    @property
+    def free_mib(self) -> int:
+        return self.card.memory_mib - self.taken_mib
+
+    @property
+    def status(self) -> Any:
+        return getattr(self.card, "status", None)
+
+
+@dataclass(slots=True)
+class NodeRow:
+    node: Node
+    zone: Zone | None
+    form: str
+    hold: Hold | None
+    cards: list[CardRow]
+
+    @property
+    def offered(self) -> bool:
+        """Offline is unknown and held is out of the pool: neither counts as free."""
+        return self.node.state == NodeState.UP and self.hold is None
+
+    @property
+    def free_cards(self) -> int:
+        return sum(self.offered and row.hold is None and not row.tenants for row in self.cards)
+
+    @property
+    def free_mib(self) -> int:
+        return sum(row.free_mib for row in self.cards if self.offered and row.hold is None)
+
+    @property
+    def virtual(self) -> bool:
+        return any(row.card.virtual for row in self.cards)
+
+    @property
+    def models(self) -> list[str]:
+        return sorted({row.card.model for row in self.cards})
+
+
+def node_rows(nodes: Sequence[Node], viewer: User) -> list[NodeRow]:
+    """The rows of these nodes, in their order: zone, form in use, holds, cards and who holds them."""
+    ids = [node.pk for node in nodes]
+    zones = {z.node_id: z.zone for z in NodeZone.objects.filter(NOW, node__in=ids).select_related("zone")}
+    node_holds = {hold.node_id: hold for hold in Hold.objects.filter(NOW, node__in=ids)}
+    forms = dict(Allocation.objects.filter(NOW, node__in=ids).values_list("node_id", "form"))
+    cards: dict[int, list[CardRow]] = defaultdict(list)
+    for row in _card_rows(ids, viewer):
+        cards[row.seat.node_id].append(row)
+    return [
+        NodeRow(node, zones.get(node.pk), forms.get(node.pk, ""), node_holds.get(node.pk), cards[node.pk])
+        for node in nodes
+    ]
+
+
+def _card_rows(node_ids: Iterable[int], viewer: User) -> list[CardRow]:
+    seats = CardSeat.objects.filter(NOW, node__in=node_ids).select_related("card", "card__status", "block").order_by("slot")
+    rows = {seat.card_id: CardRow(seat) for seat in seats}
+    for hold in Hold.objects.filter(NOW, card__in=rows):
+        if hold.card_id is not None:
+            rows[hold.card_id].hold = hold
+    shares = list(CardShare.objects.filter(NOW, card__in=rows).select_related("allocation__attempt").order_by("pk"))
+    job_ids = {share.allocation.attempt.job_id for share in shares}
+    jobs = Job.objects.visible_to(viewer).select_related("project", "by").in_bulk(job_ids)
+    for share in shares:
+        held = share.allocation
+        tenant = Tenant(share.memory_mib, held.state, held.form, jobs.get(held.attempt.job_id))
+        rows[share.card_id].tenants.append(tenant)
+    return list(rows.values())
+
+
+def filtered_nodes(chosen: dict[str, Any], *, simulated: bool) -> QuerySet[Node]:
+    """Nodes under the filter of the page (portal.forms.NodeFilter)."""
+    nodes = Node.objects.filter(simulated=simulated)
+    live = Allocation.objects.filter(NOW, node=OuterRef("pk"))
+    if text := chosen.get("q"):
+        nodes = nodes.filter(Q(hostname__icontains=text) | Q(rack__icontains=text) | Q(leaf__icontains=text))
+    if zone := chosen.get("zone"):
+        nodes = nodes.filter(Exists(NodeZone.objects.filter(NOW, node=OuterRef("pk"), zone__slug=zone)))
+    if form := chosen.get("form"):
+        nodes = nodes.filter(~Exists(live) if form == "none" else Exists(live.filter(form=form)))
+    if model := chosen.get("model"):
+        nodes = nodes.filter(Exists(CardSeat.objects.filter(NOW, node=OuterRef("pk"), card__model=model)))
+    if (state := chosen.get("state")) == "held":
+        nodes = nodes.filter(Exists(Hold.objects.filter(NOW, node=OuterRef("pk"))))
+    elif state:
+        nodes = nodes.filter(state=state)
+    if free := chosen.get("free"):
+        count = free_seats().filter(node=OuterRef("pk")).order_by().values("node").annotate(n=Count("pk")).values("n")
+        nodes = nodes.annotate(free=Coalesce(Subquery(count), 0)).filter(free__gte=free)
+    return nodes.order_by("hostname")
+
+
+def free_seats() -> QuerySet[CardSeat]:
+    """Seats whose card nobody holds any part of, on nodes that are up and not held."""
+    held = Hold.objects.filter(NOW).filter(Q(card=OuterRef("card")) | Q(node=OuterRef("node")))
+    taken = CardShare.objects.filter(NOW, card=OuterRef("card"))
+    return CardSeat.objects.filter(NOW, ~Exists(held), ~Exists(taken), node__state=NodeState.UP)
+
+
+def free_now() -> list[dict[str, Any]]:
+    """Cards and wholly free cards by (simulated, zone, model)."""
+    zone = NodeZone.objects.filter(NOW, node=OuterRef("node")).values("zone__title")[:1]
+    slug = NodeZone.objects.filter(NOW, node=OuterRef("node")).values("zone__slug")[:1]
+    cell = ("node__simulated", "zone", "slug", "card__model")
+
+    def counted(seats: QuerySet[CardSeat]) -> dict[tuple[Any, ...], int]:
+        rows = seats.annotate(zone=Subquery(zone), slug=Subquery(slug)).order_by().values_list(*cell).annotate(n=Count("pk"))
+        return {tuple(row[:-1]): row[-1] for row in rows}
+
+    total, free = counted(CardSeat.objects.filter(NOW, ~Q(node__state=NodeState.RETIRED))), counted(free_seats())
+    order = sorted(total, key=lambda key: (key[0], key[1] or "", key[3]))
+    return [
+        {"simulated": key[0], "zone": key[1], "slug": key[2], "model": key[3], "cards": total[key], "free": free.get(key, 0)}
+        for key in order
+    ]

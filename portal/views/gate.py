@@ -1,0 +1,42 @@
+"""Who may open a page at all: signed-in people. What they see there is decided by visible_to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.core.paginator import Page, Paginator
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponseBase
+from django_htmx.http import HttpResponseClientRefresh
+
+View = Callable[..., HttpResponseBase]
+ROWS = 50
+
+
+def signed_in(view: View) -> View:
+    """Like login_required; a polling part of a page whose session ended reloads the page, not the part."""
+    guarded = login_required(view)
+
+    @wraps(view)
+    def inner(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if not request.user.is_authenticated and request.headers.get("HX-Request") == "true":
+            return HttpResponseClientRefresh()
+        return guarded(request, *args, **kwargs)
+
+    return inner
+
+
+def page_of(request: HttpRequest, rows: QuerySet[Any]) -> Page[Any]:
+    """The page that `?page=` asks for; nonsense is page 1, beyond the end is the last."""
+    text = request.GET.get("page", "1")
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 1
+    return Paginator(rows, ROWS).get_page(max(1, number))
+
+
+def request_id(request: HttpRequest) -> str:
+    return str(getattr(request, "request_id", ""))
+
+

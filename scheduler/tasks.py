@@ -1,0 +1,104 @@
+"""Celery tasks: one call each, short, safe to run twice. Their last runs are kept in TaskRun."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from celery import shared_task
+from django.conf import settings
+from django.db import OperationalError, close_old_connections
+from django.db.models import F
+
+from ledger import audit, invariants
+from ledger.clock import database_now
+from scheduler import commands, observing, placing, reconcile
+from scheduler.models import TaskRun
+from scheduler.placing import single_flight
+from scheduler.wake import answered
+
+log = logging.getLogger(__name__)
+OBSERVE_LOCK, INVENTORY_LOCK, RECONCILE_LOCK = 7_130_003, 7_130_004, 7_130_005
+
+
+def recorded(name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Run `work` and note start, end and result. A database that is away is not an error of the task: the next one
+    looks again."""
+    answered(name)
+    close_old_connections()
+    try:
+        TaskRun.objects.update_or_create(
+            name=name, defaults={"started_at": database_now()}, create_defaults={"started_at": database_now(), "runs": 0}
+        )
+        result = work()
+        TaskRun.objects.filter(name=name).update(
+            ended_at=database_now(), ok=True, result=result, runs=F("runs") + 1
+        )
+    except OperationalError as error:
+        log.warning("%s: the database is away (%s); the next run looks again", name, str(error).splitlines()[0])
+        close_old_connections()
+        return {"error": "database away"}
+    except Exception:
+        TaskRun.objects.filter(name=name).update(
+            ended_at=database_now(), ok=False, runs=F("runs") + 1, failures=F("failures") + 1
+        )
+        raise
+    return result
+
+
+def _alone(lock: int, work: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+    def run() -> dict[str, Any]:
+        with single_flight(lock) as mine:
+            return work() if mine else {"skipped": "another worker is at it"}
+
+    return run
+
+
+@shared_task(name="scheduler.tick")
+def tick() -> dict[str, Any]:
+    return recorded("scheduler.tick", placing.place_queued)
+
+
+@shared_task(name="scheduler.run_commands")
+def run_commands() -> dict[str, Any]:
+    return recorded("scheduler.run_commands", lambda: dict(commands.run_due()))
+
+
+@shared_task(name="scheduler.observe")
+def observe() -> dict[str, Any]:
+    return recorded("scheduler.observe", _alone(OBSERVE_LOCK, lambda: dict(observing.observe_all())))
+
+
+@shared_task(name="scheduler.sync_inventory")
+def sync_inventory() -> dict[str, Any]:
+    return recorded("scheduler.sync_inventory", _alone(INVENTORY_LOCK, reconcile.sync_inventory))
+
+
+@shared_task(name="scheduler.reconcile")
+def reconcile_all() -> dict[str, Any]:
+    return recorded("scheduler.reconcile", _alone(RECONCILE_LOCK, reconcile.reconcile))
+
+
+@shared_task(name="ledger.seal_audit")
+def seal_audit() -> dict[str, Any]:
+    return recorded("ledger.seal_audit", _seal)
+
+
+def _seal() -> dict[str, Any]:
+    sealed = audit.seal()
+    if sealed:
+        audit.write_anchor(settings.DATA_DIR / "audit-anchor.log")
+    return {"sealed": sealed}
+
+
+@shared_task(name="ledger.check_books")
+def check_books() -> dict[str, Any]:
+    return recorded("ledger.check_books", _check)
+
+
+def _check() -> dict[str, Any]:
+    findings = invariants.check()
+    for finding in findings:
+        log.error("broken invariant %s (%s): %s", finding.name, finding.meaning, finding.rows)
+    return {"broken": {f.name: [[str(v) for v in row] for row in f.rows] for f in findings}}

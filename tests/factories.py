@@ -1,0 +1,113 @@
+"""A fixed cast for tests: people named by role, projects, zones, machines and jobs. Everything goes through the real
+writers where there is one."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+from ledger.clock import database_now
+from ledger.inventory import SeenCard, SeenNode, cut_into_blocks, sync_node
+from ledger.models import Department, Job, Membership, Node, NodeZone, Project, QuotaGrant, User, Zone
+from ledger.vocabulary import Form, ProjectRole, Resource, SiteRole
+from portal.access import grant_role
+from portal.api.serializers import JobInput
+from scheduler import snapshot
+from scheduler.queue import submit
+
+ALL_FORMS = (Form.CONTAINER, Form.BLOCK, Form.WHOLE)
+PASSWORD = "correct horse battery staple"  # noqa: S105  of people who exist in tests only
+
+
+def user(name: str, site_role: SiteRole = SiteRole.RESEARCHER) -> User:
+    found = User.objects.filter(username=name).first()
+    return found or User.objects.create_user(name, password=PASSWORD, site_role=site_role)
+
+
+def project(slug: str = "vision", **members: ProjectRole) -> Project:
+    """A project of `owner`; keyword arguments are further members, such as researcher=ProjectRole.MEMBER."""
+    owner = user("owner")
+    department, _ = Department.objects.get_or_create(slug="research", defaults={"title": "Research"})
+    today = database_now().date()
+    made, _ = Project.objects.get_or_create(
+        slug=slug,
+        defaults={
+            "title": slug.title(),
+            "owner": owner,
+            "department": department,
+            "starts_on": today - dt.timedelta(days=1),
+            "ends_on": today + dt.timedelta(days=365),
+        },
+    )
+    for name, role in {"owner": ProjectRole.OWNER, **members}.items():
+        grant_role(Membership(project=made, user=user(name), role=role))
+    return made
+
+
+def cast() -> dict[str, User]:
+    """researcher and member in `vision`, outsider in `outside`, and one person a site role."""
+    project("vision", researcher=ProjectRole.MEMBER, member=ProjectRole.MEMBER)
+    project("outside", outsider=ProjectRole.OWNER)
+    Membership.objects.filter(project__slug="outside", user__username="owner").delete()
+    people = {role.value: user(role.value, role) for role in SiteRole if role != SiteRole.RESEARCHER}
+    return people | {name: user(name) for name in ("researcher", "member", "outsider", "owner")}
+
+
+def zone(slug: str = "flexible", forms: Sequence[Form] = ALL_FORMS) -> Zone:
+    made, _ = Zone.objects.get_or_create(slug=slug, defaults={"title": slug, "forms": [str(f) for f in forms]})
+    return made
+
+
+def node(
+    hostname: str = "n1",
+    cards: int = 4,
+    memory_mib: int = 16_000,
+    *,
+    model: str = "A100",
+    simulated: bool = True,
+    in_zone: Zone | None = None,
+    block: int = 0,
+    driver: str = "simulated",
+    **values: Any,
+) -> Node:
+    """A node with `cards` equal cards, in a flexible zone, cut into blocks of `block` cards when given."""
+    where = in_zone or zone()
+    made = Node.objects.create(
+        hostname=hostname,
+        simulated=simulated,
+        managers={str(form): driver for form in Form},
+        **{"cpu_milli": 64_000, "host_memory_mib": 256_000} | values,
+    )
+    NodeZone.objects.create(node=made, zone=where, period=(database_now(), None))
+    seen = [SeenCard(f"{hostname}-card-{slot}", slot, model, memory_mib) for slot in range(cards)]
+    sync_node(SeenNode(hostname=hostname, cards=seen))
+    if block:
+        cut_into_blocks(node=made, size=block)
+    snapshot.forget()
+    return made
+
+
+def job_data(actor: User, **values: Any) -> dict[str, Any]:
+    """A validated JobInput: one container of 1 GiB on one card, simulated, unless told otherwise."""
+    spec = {
+        "project": "vision",
+        "name": "test job",
+        "asks": [{"form": "container", "memory_mib": 1024}],
+        "command": ["simulate", "--seconds", "1"],
+        "simulated": True,
+    } | values
+    data = JobInput(data=spec, context={"user": actor})
+    data.is_valid(raise_exception=True)
+    return data.validated_data
+
+
+def job(actor: User | None = None, **values: Any) -> Job:
+    by = actor or user("researcher")
+    return submit(data=job_data(by, **values), actor=by, via="test")
+
+
+def grant(of: Project, resource: Resource, amount: int) -> QuotaGrant:
+    return QuotaGrant.objects.create(
+        project=of, resource=resource, amount=amount, period=(database_now(), None), reason="test", by=user("owner")
+    )

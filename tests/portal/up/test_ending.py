@@ -1,0 +1,67 @@
+"""How `up` ends: in reverse order on a signal, without leaving a service when it is killed, and never ending a job."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from portal.up.folder import SERVICES
+from tests.portal.up.conftest import Runner, is_alive, wait_for
+from tests.portal.up.stand_in import NOTES
+
+
+def in_folder(folder: Path) -> list[int]:
+    """Processes that work in a folder: PostgreSQL's own children are on no list of ours."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if (entry / "cwd").resolve().is_relative_to(folder):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_a_signal_stops_services_in_reverse_order_and_leaves_jobs(own: Runner) -> None:
+    wait_for(lambda: own.started() == {"drivers", "books", "beat", "agent"}, "all take signals")
+    pids, job = own.services()["pids"], own.job()
+    own.process.send_signal(signal.SIGTERM)
+    assert own.process.wait(60) == 0
+
+    stopped = [line.split()[0] for line in own.said().splitlines() if line.endswith(" stopped")]
+    assert stopped[:2] == ["agent", "beat"]
+    assert sorted(stopped[2:4]) == ["books", "drivers"]
+    assert stopped[4:] == ["web", "valkey", "postgres"]
+    notes = (own.data / NOTES).read_text().split()
+    assert notes[:2] == ["agent", "beat"]
+    assert sorted(notes[2:]) == ["books", "drivers"]
+    assert not [pid for pid in pids.values() if is_alive(pid)]
+    assert is_alive(job)
+    assert not (own.data / SERVICES).exists()
+    assert "database system is shut down" in (own.data / "logs" / "postgres.log").read_text()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can tell a child that its parent died")
+def test_no_service_is_left_after_kill_9_of_the_runner_and_jobs_go_on(own: Runner) -> None:
+    pids, job, url = list(own.services()["pids"].values()), own.job(), own.url("DATABASE_URL")
+    assert all(map(is_alive, pids))
+    own.process.kill()
+    own.process.wait()
+    wait_for(lambda: not any(map(is_alive, pids)), "all services are gone")
+    wait_for(lambda: not in_folder(own.data / "postgres"), "PostgreSQL's children are gone")
+    assert is_alive(job)
+
+    # The next start on the same folder finds everything as it was.
+    os.kill(job, signal.SIGKILL)
+    again = Runner(own.data)
+    try:
+        again.wait_until_ready()
+        assert "new cluster" not in again.said()
+        assert again.url("DATABASE_URL") == url
+        assert "secret-word" not in again.said()
+        again.process.send_signal(signal.SIGINT)
+        assert again.process.wait(60) == 0
+    finally:
+        again.clean()
