@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,22 +23,22 @@ COLUMNS = (
 )
 
 
-def record(
+def row(
     *,
     actor: User | None,
     via: str,
     verb: str,
     target: models.Model,
+    at: dt.datetime,
     project: Project | int | None = None,
     before: dict[str, Any] | None = None,
     after: dict[str, Any] | None = None,
     reason: str = "",
     request_id: str = "",
-    at: dt.datetime | None = None,
 ) -> AuditEvent:
-    """Write one row. Call inside the transaction of the change that it records."""
-    return AuditEvent.objects.create(
-        at=at or database_now(),
+    """An unsaved audit row."""
+    return AuditEvent(
+        at=at,
         actor=actor,
         via=via,
         verb=verb,
@@ -50,6 +50,18 @@ def record(
         reason=reason[:500],
         request_id=request_id,
     )
+
+
+def record(*, at: dt.datetime | None = None, **values: Any) -> AuditEvent:
+    """Write one row (arguments as for `row`). Call inside the transaction of the change that it records."""
+    event = row(at=at or database_now(), **values)
+    event.save(force_insert=True)
+    return event
+
+
+def record_many(rows: Iterable[AuditEvent]) -> None:
+    """Write several rows at once, inside the transaction of the changes that they record."""
+    AuditEvent.objects.bulk_create(rows)
 
 
 def canonical(row: Sequence[Any]) -> bytes:

@@ -124,32 +124,66 @@ def _new_attempt(job_id: int, now: dt.datetime) -> Attempt:
 
 
 def activate(*, allocation_id: int) -> bool:
-    """The driver says that this member runs. The attempt and its job run once all members do. Repeatable."""
-    job, attempt = _locked(allocation_id)
+    """One member runs; see activate_many. True when its attempt runs from now on."""
+    return bool(activate_many([allocation_id]))
+
+
+def activate_many(allocation_ids: Sequence[int]) -> list[int]:
+    """Drivers say that these members run. An attempt and its job run once all members do. Repeatable. Returns the
+    attempts that began to run (or were found again after being unknown)."""
+    jobs, attempts = _lock_for(allocation_ids)
     now = database_now()
-    Allocation.objects.filter(pk=allocation_id, state=AllocationState.OPENING).update(
+    Allocation.objects.filter(pk__in=allocation_ids, state=AllocationState.OPENING).update(
         state=AllocationState.ACTIVE, active_at=now
     )
-    if attempt.state not in (AttemptState.STARTING, AttemptState.UNKNOWN):
-        return False
-    if Allocation.objects.filter(attempt=attempt).exclude(state=AllocationState.ACTIVE).exists():
-        if attempt.state == AttemptState.UNKNOWN:
-            _set_attempt(attempt, AttemptState.STARTING, unknown_since=None)
-        return False
-    _set_attempt(attempt, AttemptState.RUNNING, unknown_since=None)
-    if job.state == JobState.STARTING:
-        _set_job(job, JobState.RUNNING, "job.started", started_at=now)
-    return True
+    waiting = [a for a in attempts if a.state in (AttemptState.STARTING, AttemptState.UNKNOWN)]
+    incomplete = set(
+        Allocation.objects.filter(attempt__in=waiting)
+        .exclude(state=AllocationState.ACTIVE)
+        .values_list("attempt_id", flat=True)
+    )
+    complete = [a.pk for a in waiting if a.pk not in incomplete]
+    back = [a.pk for a in waiting if a.pk in incomplete and a.state == AttemptState.UNKNOWN]
+    Attempt.objects.filter(pk__in=complete).update(state=AttemptState.RUNNING, unknown_since=None)
+    Attempt.objects.filter(pk__in=back).update(state=AttemptState.STARTING, unknown_since=None)
+    ready = {a.job_id for a in waiting if a.pk in set(complete)}
+    started = [job for job in jobs if job.pk in ready and job.state == JobState.STARTING]
+    Job.objects.filter(pk__in=[job.pk for job in started]).update(state=JobState.RUNNING, started_at=now)
+    _audit_moves([(job, JobState.RUNNING, "job.started") for job in started], now)
+    return complete
 
 
 def mark_unknown(*, allocation_id: int, message: str) -> bool:
     """No answer came from the driver. The cards stay taken until there is evidence either way."""
-    job, attempt = _locked(allocation_id)
+    jobs, attempts = _lock_for([allocation_id])
+    job, attempt = jobs[0], attempts[0]
     if attempt.state not in (AttemptState.STARTING, AttemptState.RUNNING):
         return False
-    _set_attempt(attempt, AttemptState.UNKNOWN, unknown_since=database_now(), message=message[:500])
-    _note(job, "attempt.unknown", {"attempt": attempt.n}, message)
+    now = database_now()
+    Attempt.objects.filter(pk=attempt.pk).update(
+        state=AttemptState.UNKNOWN, unknown_since=now, message=message[:500]
+    )
+    audit.record(
+        actor=None,
+        via="task",
+        verb="attempt.unknown",
+        target=job,
+        project=job.project_id,
+        after={"attempt": attempt.n},
+        reason=message,
+        at=now,
+    )
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why and how one attempt ends."""
+
+    attempt_id: int
+    outcome: Outcome
+    exit_code: int | None = None
+    message: str = ""
 
 
 def begin_close(
@@ -163,65 +197,135 @@ def begin_close(
     via: str = "task",
     request_id: str = "",
 ) -> list[Allocation]:
-    """Use ends now for every member of the attempt; the cards stay taken until the driver confirms. The caller holds
-    the job's lock (`lock_job`). Returns the allocations that were closed by this call; none when already closing."""
+    """One attempt ends; see begin_close_many."""
+    ending = Ending(attempt.pk, outcome, exit_code, message)
+    closed = begin_close_many([ending], actor=actor, via=via, request_id=request_id)
+    job.refresh_from_db(fields=["state", "message"])
+    return closed
+
+
+def begin_close_many(
+    endings: Sequence[Ending], *, actor: User | None = None, via: str = "task", request_id: str = ""
+) -> list[Allocation]:
+    """Use ends now for every member of these attempts; the cards stay taken until the drivers confirm. Attempts that
+    are closing already are passed over. Returns the allocations that this call began to close."""
     _inside_transaction()
-    if attempt.state in (AttemptState.STOPPING, AttemptState.ENDED):
-        return []
-    now = database_now()
-    before = job.state
-    _set_attempt(attempt, AttemptState.STOPPING, outcome=outcome, exit_code=exit_code, message=message[:500])
-    Allocation.objects.filter(
-        attempt=attempt, state__in=[AllocationState.OPENING, AllocationState.ACTIVE]
-    ).update(state=AllocationState.CLOSING, closing_at=now)
-    if job.state in (JobState.STARTING, JobState.RUNNING):
-        job.state = JobState.STOPPING
-        job.message = message[:500]
-        job.save(update_fields=["state", "message"])
-    audit.record(
-        actor=actor,
-        via=via,
-        verb="job.stopping",
-        target=job,
-        project=job.project_id,
-        before={"state": before},
-        after={"state": job.state, "outcome": outcome, "exit_code": exit_code, "attempt": attempt.n},
-        reason=message,
-        request_id=request_id,
-        at=now,
+    wanted = {ending.attempt_id: ending for ending in endings}
+    job_ids = Attempt.objects.filter(pk__in=wanted).values_list("job_id", flat=True)
+    jobs = {job.pk: job for job in Job.objects.filter(pk__in=set(job_ids)).order_by("pk").select_for_update(no_key=True)}
+    attempts = list(
+        Attempt.objects.filter(pk__in=wanted).exclude(state__in=[AttemptState.STOPPING, AttemptState.ENDED])
     )
-    return list(Allocation.objects.filter(attempt=attempt, state=AllocationState.CLOSING))
+    now = database_now()
+    moves = []
+    for attempt in attempts:
+        ending, job = wanted[attempt.pk], jobs[attempt.job_id]
+        attempt.state, attempt.outcome = AttemptState.STOPPING, ending.outcome
+        attempt.exit_code, attempt.message = ending.exit_code, ending.message[:500]
+        moves.append((job, job.state, attempt, ending))
+        if job.state in (JobState.STARTING, JobState.RUNNING):
+            job.state, job.message = JobState.STOPPING, ending.message[:500]
+    Attempt.objects.bulk_update(attempts, ["state", "outcome", "exit_code", "message"])
+    Job.objects.bulk_update([job for job, *_ in moves], ["state", "message"])
+    Allocation.objects.filter(
+        attempt__in=attempts, state__in=[AllocationState.OPENING, AllocationState.ACTIVE]
+    ).update(state=AllocationState.CLOSING, closing_at=now)
+    audit.record_many(
+        audit.row(
+            actor=actor,
+            via=via,
+            verb="job.stopping",
+            target=job,
+            project=job.project_id,
+            before={"state": before},
+            after={"state": job.state, "outcome": e.outcome, "exit_code": e.exit_code, "attempt": attempt.n},
+            reason=e.message,
+            request_id=request_id,
+            at=now,
+        )
+        for job, before, attempt, e in moves
+    )
+    return list(Allocation.objects.filter(attempt__in=attempts, state=AllocationState.CLOSING).order_by("pk"))
 
 
 def close(*, allocation_id: int) -> bool:
-    """The driver confirmed that nothing runs and all is clean: the cards are free from now on. Repeatable. Ends the
-    attempt and moves its job when this was the last member."""
-    job, attempt = _locked(allocation_id)
+    """One member is gone and clean; see close_many. True when this call freed it."""
+    return allocation_id in close_many([allocation_id])
+
+
+def close_many(allocation_ids: Sequence[int]) -> list[int]:
+    """Drivers confirmed that nothing runs and all is clean: the cards are free from now on. Repeatable. Ends attempts
+    whose last member this was and moves their jobs. Returns the allocations that this call closed."""
+    jobs, attempts = _lock_for(allocation_ids)
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE ledger_allocation SET state = 'closed', period = tstzrange(lower(period), "
             "greatest(lower(period) + interval '1 microsecond', closing_at, clock_timestamp())) "
-            "WHERE id = %s AND state = 'closing'",
-            [allocation_id],
+            "WHERE id = ANY (%s) AND state = 'closing' RETURNING id",
+            [list(allocation_ids)],
         )
-        if cursor.rowcount == 0:
-            return False
-    if Allocation.objects.filter(attempt=attempt).exclude(state=AllocationState.CLOSED).exists():
-        return True
+        closed = [row[0] for row in cursor.fetchall()]
+    open_still = set(
+        Allocation.objects.filter(attempt__in=attempts)
+        .exclude(state=AllocationState.CLOSED)
+        .values_list("attempt_id", flat=True)
+    )
+    done = [a for a in attempts if a.state == AttemptState.STOPPING and a.pk not in open_still]
     now = database_now()
-    _set_attempt(attempt, AttemptState.ENDED, ended_at=now)
-    _end_job(job, attempt, now)
-    return True
+    Attempt.objects.filter(pk__in=[a.pk for a in done]).update(state=AttemptState.ENDED, ended_at=now)
+    by_id = {job.pk: job for job in jobs}
+    _end_jobs([(by_id[a.job_id], a) for a in done], now)
+    return closed
 
 
-def _end_job(job: Job, attempt: Attempt, now: dt.datetime) -> None:
-    outcome = Outcome(attempt.outcome)
-    if outcome in RETRIED and attempt.n < MAX_ATTEMPTS and not job.cancel_reason:
-        _set_job(job, JobState.QUEUED, "job.requeued", queued_at=now, started_at=None, placed_at=None)
-        return
-    final = JobState.CANCELLED if job.cancel_reason else FINAL_STATE.get(outcome, JobState.FAILED)
-    closing_at = Allocation.objects.filter(attempt=attempt).order_by("-closing_at").values_list("closing_at", flat=True)[0]
-    _set_job(job, final, f"job.{final}", ended_at=closing_at)
+def _end_jobs(ended: Sequence[tuple[Job, Attempt]], now: dt.datetime) -> None:
+    """Jobs whose attempt ended: queued again after a fault of the machine, else in their final state."""
+    closing = dict(
+        Allocation.objects.filter(attempt__in=[a.pk for _, a in ended]).values_list("attempt_id", "closing_at").order_by("closing_at")
+    )
+    moves: list[tuple[Job, JobState, str]] = []
+    for job, attempt in ended:
+        outcome = Outcome(attempt.outcome)
+        before = job.state
+        if outcome in RETRIED and attempt.n < MAX_ATTEMPTS and not job.cancel_reason:
+            job.state, job.queued_at, job.started_at, job.placed_at = JobState.QUEUED, now, None, None
+            moves.append((_as_before(job, before), JobState.QUEUED, "job.requeued"))
+        else:
+            final = JobState.CANCELLED if job.cancel_reason else FINAL_STATE.get(outcome, JobState.FAILED)
+            job.state, job.ended_at = final, closing[attempt.pk]
+            moves.append((_as_before(job, before), final, f"job.{final}"))
+    Job.objects.bulk_update([job for job, _ in ended], ["state", "queued_at", "started_at", "placed_at", "ended_at"])
+    _audit_moves(moves, now)
+
+
+def _as_before(job: Job, state: str) -> Job:
+    """A light stand-in with the old state, for the audit row."""
+    return Job(pk=job.pk, project_id=job.project_id, state=state)
+
+
+def _audit_moves(moves: Sequence[tuple[Job, JobState, str]], now: dt.datetime) -> None:
+    audit.record_many(
+        audit.row(
+            actor=None,
+            via="task",
+            verb=verb,
+            target=job,
+            project=job.project_id,
+            before={"state": job.state},
+            after={"state": state},
+            at=now,
+        )
+        for job, state, verb in moves
+    )
+
+
+def _lock_for(allocation_ids: Sequence[int]) -> tuple[list[Job], list[Attempt]]:
+    """The jobs of these allocations under their locks, in order, and the attempts as they are now."""
+    _inside_transaction()
+    attempt_ids = set(Allocation.objects.filter(pk__in=allocation_ids).values_list("attempt_id", flat=True))
+    job_ids = set(Attempt.objects.filter(pk__in=attempt_ids).values_list("job_id", flat=True))
+    jobs = list(Job.objects.filter(pk__in=job_ids).order_by("pk").select_for_update(no_key=True))
+    return jobs, list(Attempt.objects.filter(pk__in=attempt_ids).order_by("pk"))
 
 
 def lock_job(job_id: int) -> tuple[Job, Attempt | None]:
@@ -229,41 +333,6 @@ def lock_job(job_id: int) -> tuple[Job, Attempt | None]:
     _inside_transaction()
     job = Job.objects.select_for_update(no_key=True).get(pk=job_id)
     return job, Attempt.objects.filter(~Q(state=AttemptState.ENDED), job=job).first()
-
-
-def _locked(allocation_id: int) -> tuple[Job, Attempt]:
-    _inside_transaction()
-    job_id = Attempt.objects.values_list("job_id", flat=True).get(allocations=allocation_id)
-    job = Job.objects.select_for_update(no_key=True).get(pk=job_id)
-    return job, Attempt.objects.get(allocations=allocation_id)
-
-
-def _set_attempt(attempt: Attempt, state: AttemptState, **values: object) -> None:
-    attempt.state = state
-    for name, value in values.items():
-        setattr(attempt, name, value)
-    attempt.save(update_fields=["state", *values])
-
-
-def _set_job(job: Job, state: JobState, verb: str, **values: object) -> None:
-    before = job.state
-    job.state = state
-    for name, value in values.items():
-        setattr(job, name, value)
-    job.save(update_fields=["state", *values])
-    audit.record(
-        actor=None,
-        via="task",
-        verb=verb,
-        target=job,
-        project=job.project_id,
-        before={"state": before},
-        after={"state": state},
-    )
-
-
-def _note(job: Job, verb: str, after: dict[str, object], reason: str) -> None:
-    audit.record(actor=None, via="task", verb=verb, target=job, project=job.project_id, after=after, reason=reason)
 
 
 def _inside_transaction() -> None:

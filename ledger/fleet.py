@@ -378,8 +378,8 @@ def _create(rows: Iterable[FleetNode], zones: Mapping[str, Zone], actor: User | 
         )
         for (row, node, slot), card in zip(pairs, cards, strict=True)
     )
-    for row, node in zip(rows, nodes, strict=True):
-        audit.record(
+    audit.record_many(
+        audit.row(
             actor=actor,
             via=via,
             verb="node.registered",
@@ -387,6 +387,8 @@ def _create(rows: Iterable[FleetNode], zones: Mapping[str, Zone], actor: User | 
             after={"hostname": row.hostname, "cards": row.cards, "model": row.model, "zone": row.zone},
             at=now,
         )
+        for row, node in zip(rows, nodes, strict=True)
+    )
 
 
 def _node(row: FleetNode, zone: Zone) -> Node:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from urllib.parse import unquote, urlsplit
+import re
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
+
+CONNECTION_OPTIONS = frozenset({"sslmode", "sslrootcert", "sslcert", "sslkey"})  # dropping one would drop a protection
 
 
 def text(name: str, default: str = "") -> str:
@@ -34,10 +37,9 @@ def integer(name: str, default: int, *, at_least: int = 0) -> int:
     value = os.environ.get(name, "")
     if value == "":
         return default
-    try:
-        number = int(value)
-    except ValueError:
-        raise ImproperlyConfigured(f"{name}={value!r} is not a whole number") from None
+    if not re.fullmatch(r"-?[0-9]{1,18}", value):
+        raise ImproperlyConfigured(f"{name}={value!r} is not a whole number")
+    number = int(value)
     if number < at_least:
         raise ImproperlyConfigured(f"{name}={number} is below {at_least}")
     return number
@@ -49,9 +51,17 @@ def items(name: str, default: str) -> list[str]:
 
 def database(url: str, role: str) -> dict[str, object]:
     """postgresql://user:password@host:port/name → Django's setting. `role` is taken by SET ROLE at connect."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        port, query = parts.port, dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+    except ValueError:
+        parts, port, query = urlsplit(""), None, {}
     if parts.scheme not in {"postgresql", "postgres"} or not parts.path.strip("/"):
         raise ImproperlyConfigured("DATABASE_URL must look like postgresql://user:password@host:port/name")
+    unknown = sorted(set(query) - CONNECTION_OPTIONS)
+    if unknown:
+        known = ", ".join(sorted(CONNECTION_OPTIONS))
+        raise ImproperlyConfigured(f"DATABASE_URL: {unknown[0]!r} is not supported after the “?”; known are {known}")
     options = "-c lock_timeout=3000 -c idle_in_transaction_session_timeout=60000 -c timezone=UTC"
     if role:
         options += f" -c role={role}"
@@ -61,8 +71,8 @@ def database(url: str, role: str) -> dict[str, object]:
         "USER": unquote(parts.username or ""),
         "PASSWORD": unquote(parts.password or ""),
         "HOST": parts.hostname or "",
-        "PORT": str(parts.port or ""),
+        "PORT": str(port or ""),
         "CONN_MAX_AGE": 600,
         "CONN_HEALTH_CHECKS": True,
-        "OPTIONS": {"options": options, "application_name": "gpu-commons", "connect_timeout": 5},
+        "OPTIONS": {"options": options, "application_name": "gpu-commons", "connect_timeout": 5, **query},
     }

@@ -40,8 +40,11 @@ def personal(get_response: GetResponse) -> GetResponse:
                 timezone.activate(zoneinfo.ZoneInfo(user.time_zone))
             except (zoneinfo.ZoneInfoNotFoundError, ValueError):
                 timezone.deactivate()
+        else:
+            timezone.deactivate()  # the thread may still have the zone of its last person
         response = get_response(request)
-        if user.is_authenticated and "Cache-Control" not in response:
+        private = user.is_authenticated or "Authorization" in request.headers
+        if private and "Cache-Control" not in response:
             response["Cache-Control"] = "no-store"
         return response
 

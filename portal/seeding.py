@@ -67,7 +67,9 @@ def _zones() -> list[str]:
     made = []
     with transaction.atomic(durable=True):
         for slug, (title, forms) in ZONES.items():
-            zone, new = Zone.objects.get_or_create(slug=slug, defaults={"title": title, "forms": [str(f) for f in forms]})
+            zone, new = Zone.objects.get_or_create(
+                slug=slug, defaults={"title": title, "forms": [str(f) for f in forms]}
+            )
             if new:
                 audit.record(actor=None, via="seed", verb="zone.created", target=zone, after={"forms": zone.forms})
                 made.append(f"zone {slug}")
@@ -85,7 +87,7 @@ def _people() -> list[str]:
             user = User.objects.create_user(name, password=password, site_role=PEOPLE[name])
             audit.record(actor=None, via="seed", verb="user.created", target=user, after={"username": name})
             lines.append(f"{name:<12} {password}")
-    write_private(settings.DATA_DIR / "sign-ins.txt", "\n".join(lines) + "\n")
+        write_private(settings.DATA_DIR / "sign-ins.txt", "\n".join(lines) + "\n")  # before the commit: never lost
     return [f"sign-in {name}" for name in missing]
 
 
@@ -94,6 +96,7 @@ def write_private(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     with os.fdopen(descriptor, "w") as file:
+        os.fchmod(descriptor, 0o600)  # it may have stood there with other rights
         file.write(text)
 
 
@@ -174,9 +177,7 @@ def _register(hostname: str, facts: dict[str, Any]) -> Node:
             labels=["virtual"] if facts["virtual"] else [],
             managers={str(form): str(DriverName.LOCAL) for form in Form},
         )
-        NodeZone.objects.create(
-            node=node, zone=Zone.objects.get(slug="flexible"), period=(database_now(), None)
-        )
+        NodeZone.objects.create(node=node, zone=Zone.objects.get(slug="flexible"), period=(database_now(), None))
         audit.record(actor=None, via="seed", verb="node.registered", target=node, after={"hostname": hostname})
     return node
 

@@ -7,23 +7,18 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F
 
 from ledger.clock import database_now
 from ledger.models import Allocation, CardShare
 from ledger.vocabulary import CommandState, CommandVerb, Form, Outcome
-from scheduler.drivers.base import (
-    Driver,
-    DriverError,
-    GrantedCard,
-    MemberSpec,
-    Phase,
-    ReplyLost,
-    StartRefused,
-)
+from scheduler.drivers.base import Driver, DriverError, GrantedCard, MemberSpec, Phase, StartRefused
+from scheduler.drivers.batch import StopOrder, start_many, stop_many
 from scheduler.drivers.registry import driver
 from scheduler.ending import confirm_closed, confirm_running, end_attempt, note_unknown
 from scheduler.models import Command
@@ -39,14 +34,18 @@ STOP_POLL_S = 0.5
 def run_due(limit: int = 500) -> dict[str, int]:
     """Run every command that is due. Returns counts for the task's record."""
     done = {"start": 0, "stop": 0, "failed": 0}
-    while done["start"] + done["stop"] + done["failed"] < limit:
+    while sum(done.values()) < limit:
         claimed = _claim(BATCH)
         if not claimed:
             break
-        specs = member_specs([c.allocation_id for c in claimed if c.verb == CommandVerb.START])
+        groups: dict[tuple[str, str], list[Command]] = defaultdict(list)
         for command in claimed:
-            ok = _start(command, specs[command.allocation_id]) if command.verb == CommandVerb.START else _stop(command)
-            done[command.verb if ok else "failed"] += 1
+            groups[command.driver, command.verb].append(command)
+        for (name, verb), commands in groups.items():
+            act = _start if verb == CommandVerb.START else _stop
+            good = act(driver(name), commands)
+            done[verb] += good
+            done["failed"] += len(commands) - good
     return done
 
 
@@ -65,62 +64,76 @@ def _claim(limit: int) -> list[Command]:
     return rows
 
 
-def _start(command: Command, spec: MemberSpec) -> bool:
-    target = driver(command.driver)
-    try:
-        target.prepare(spec)
-        seen = target.start(spec)
-    except StartRefused as error:
-        _finish(command, CommandState.REFUSED, error.message)
-        return False
-    except DriverError as error:
-        _finish(command, CommandState.REFUSED, error.message)
-        end_attempt(attempt_id=command.attempt_id, outcome=Outcome.START_FAILED, message=error.message)
-        return False
-    except (ReplyLost, OSError) as error:
-        return _unsure(command, error)
-    _finish(command, CommandState.DONE, "")
-    if seen.phase == Phase.RUNNING:
-        confirm_running(allocation_id=command.allocation_id)
-    return True
+def _start(target: Driver, commands: Sequence[Command]) -> int:
+    """Start these members. Returns how many the driver took."""
+    specs = member_specs([command.allocation_id for command in commands])
+    answers = start_many(target, [specs[command.allocation_id] for command in commands])
+    taken, running = [], []
+    for command in commands:
+        answer = answers[command.allocation.key]
+        if isinstance(answer, Exception):
+            _start_failed(command, answer)
+            continue
+        taken.append(command)
+        if answer.phase == Phase.RUNNING:
+            running.append(command.allocation_id)
+    _finish(taken)
+    if running:
+        confirm_running(running)
+    return len(taken)
 
 
-def _unsure(command: Command, error: Exception) -> bool:
-    """No sure answer: the attempt is unknown, and the same call is made again later (it is idempotent by key)."""
-    log.warning("%s of allocation %s: no answer (%s)", command.verb, command.allocation_id, error)
-    if command.verb == CommandVerb.START:
+def _start_failed(command: Command, error: Exception) -> None:
+    if not isinstance(error, DriverError):
+        log.warning("start of allocation %s: no answer (%s)", command.allocation_id, error)
         note_unknown(allocation_id=command.allocation_id, message=f"no answer from {command.driver}: {error}")
-    _later(command, min(LONGEST_BACK_OFF_S, FIRST_BACK_OFF_S * 2 ** min(command.tries, 10)), str(error))
-    return False
-
-
-def _stop(command: Command) -> bool:
-    target = driver(command.driver)
-    allocation = command.allocation
-    try:
-        seen = target.stop(
-            key=allocation.key,
-            job_id=allocation.attempt.job_id,
-            fence=allocation.attempt.fence,
-            grace_s=command.grace_s,
-        )
-        gone = seen.phase in (Phase.EXITED, Phase.ABSENT) and _cleaned(target, allocation)
-    except (DriverError, ReplyLost, OSError) as error:
-        return _unsure(command, error)
-    if not gone:
-        _later(command, STOP_POLL_S, "")
-        return True
-    confirm_closed(allocation_id=allocation.pk, command_id=command.pk)
-    return True
-
-
-def _cleaned(target: Driver, allocation: Allocation) -> bool:
-    return target.clean(key=allocation.key, node=allocation.node.hostname, whole=allocation.form == Form.WHOLE)
-
-
-def _finish(command: Command, state: CommandState, error: str) -> None:
+        _later(command, _back_off(command), str(error))
+        return
     Command.objects.filter(pk=command.pk, state=CommandState.PENDING).update(
-        state=state, done_at=database_now(), tries=command.tries, last_error=error[:500]
+        state=CommandState.REFUSED, done_at=database_now(), tries=command.tries, last_error=error.message[:500]
+    )
+    if not isinstance(error, StartRefused):
+        end_attempt(attempt_id=command.attempt_id, outcome=Outcome.START_FAILED, message=error.message)
+
+
+def _back_off(command: Command) -> float:
+    return min(LONGEST_BACK_OFF_S, FIRST_BACK_OFF_S * 2.0 ** min(command.tries, 10))
+
+
+def _stop(target: Driver, commands: Sequence[Command]) -> int:
+    """Stop these members; those that are gone and clean are closed. Returns how many the driver answered for."""
+    orders = [
+        StopOrder(
+            key=c.allocation.key,
+            job_id=c.allocation.attempt.job_id,
+            fence=c.allocation.attempt.fence,
+            grace_s=c.grace_s,
+            node=c.allocation.node.hostname,
+            whole=c.allocation.form == Form.WHOLE,
+        )
+        for c in commands
+    ]
+    answers = stop_many(target, orders)
+    gone, answered = [], 0
+    for command in commands:
+        answer = answers[command.allocation.key]
+        if isinstance(answer, Exception):
+            log.warning("stop of allocation %s: no answer (%s)", command.allocation_id, answer)
+            _later(command, _back_off(command), str(answer))
+            continue
+        answered += 1
+        if answer:
+            gone.append(command.allocation_id)
+        else:
+            _later(command, STOP_POLL_S, "")
+    if gone:
+        confirm_closed(gone)
+    return answered
+
+
+def _finish(commands: Sequence[Command]) -> None:
+    Command.objects.filter(pk__in=[c.pk for c in commands], state=CommandState.PENDING).update(
+        state=CommandState.DONE, done_at=database_now(), tries=F("tries") + 1, last_error=""
     )
 
 

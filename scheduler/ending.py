@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from django.db import transaction
 
 from ledger import book
+from ledger.book import Ending
 from ledger.clock import database_now
 from ledger.models import Allocation, Attempt, Job, User
 from ledger.vocabulary import AllocationState, CommandState, CommandVerb, Outcome
@@ -43,6 +46,14 @@ def end_attempt(
         )
 
 
+def end_attempts(endings: Sequence[Ending]) -> int:
+    """Several attempts that ended by themselves, in one transaction. Returns how many members began to close."""
+    with transaction.atomic(durable=True):
+        allocations = book.begin_close_many(endings)
+        _order_stops(allocations, DEFAULT_GRACE_S)
+    return len({allocation.attempt_id for allocation in allocations})
+
+
 def close_members(
     job: Job,
     attempt: Attempt,
@@ -66,17 +77,24 @@ def close_members(
         via=via,
         request_id=request_id,
     )
+    _order_stops(allocations, grace_s)
+    return bool(allocations)
+
+
+def _order_stops(allocations: Sequence[Allocation], grace_s: int) -> None:
+    """Take back starts that were not made yet and put the stop of each member into the outbox."""
     if not allocations:
-        return False
+        return
     now = database_now()
-    Command.objects.filter(attempt=attempt, verb=CommandVerb.START, state=CommandState.PENDING).update(
+    attempts = {allocation.attempt_id for allocation in allocations}
+    Command.objects.filter(attempt__in=attempts, verb=CommandVerb.START, state=CommandState.PENDING).update(
         state=CommandState.REFUSED, done_at=now, last_error="the attempt was closed before it started"
     )
     Command.objects.bulk_create(
         [
             Command(
                 allocation=allocation,
-                attempt=attempt,
+                attempt_id=allocation.attempt_id,
                 driver=allocation.driver,
                 verb=CommandVerb.STOP,
                 grace_s=grace_s,
@@ -88,23 +106,23 @@ def close_members(
         ignore_conflicts=True,
     )
     wake_after_commit("scheduler.run_commands")
-    return True
 
 
-def confirm_closed(*, allocation_id: int, command_id: int) -> bool:
-    """The driver confirmed that nothing runs and all is clean: free the cards and finish the stop command."""
+def confirm_closed(allocation_ids: Sequence[int]) -> list[int]:
+    """Drivers confirmed that nothing of these runs and all is clean: free the cards, finish the stop commands."""
     with transaction.atomic(durable=True):
-        closed = book.close(allocation_id=allocation_id)
-        Command.objects.filter(pk=command_id, state=CommandState.PENDING).update(
-            state=CommandState.DONE, done_at=database_now()
-        )
+        closed = book.close_many(allocation_ids)
+        Command.objects.filter(
+            allocation__in=allocation_ids, verb=CommandVerb.STOP, state=CommandState.PENDING
+        ).update(state=CommandState.DONE, done_at=database_now())
         wake_after_commit("scheduler.tick")
     return closed
 
 
-def confirm_running(*, allocation_id: int) -> bool:
+def confirm_running(allocation_ids: Sequence[int]) -> list[int]:
+    """Drivers say that these members run. Returns the attempts that began to run."""
     with transaction.atomic(durable=True):
-        return book.activate(allocation_id=allocation_id)
+        return book.activate_many(allocation_ids)
 
 
 def note_unknown(*, allocation_id: int, message: str) -> bool:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
+from django.db.models import Count
+
+from ledger.book import Ending
 from ledger.clock import database_now
 from ledger.models import Allocation, Attempt, Job
 from ledger.vocabulary import AllocationState, AttemptState, CommandState, CommandVerb, JobState, Outcome
 from scheduler.drivers.base import DriverError, EndReason, Observation, Phase, ReplyLost
 from scheduler.drivers.registry import driver, names
-from scheduler.ending import confirm_running, end_attempt, live_allocations, note_unknown
+from scheduler.ending import confirm_running, end_attempt, end_attempts, live_allocations, note_unknown
 from scheduler.models import Command
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 ABSENT_FOR = dt.timedelta(seconds=5)  # a member that was started but that its driver does not know
 OUTCOMES = {
     EndReason.OUT_OF_MEMORY: Outcome.OUT_OF_MEMORY,
@@ -54,38 +59,46 @@ def _observe(name: str, counts: dict[str, int]) -> None:
     by_attempt: dict[int, list[Allocation]] = defaultdict(list)
     for allocation in known:
         by_attempt[allocation.attempt_id].append(allocation)
-    for members in by_attempt.values():
-        _settle(members, seen, counts)
+    running = [a.pk for a in known if _awaited(a) and seen[a.key].phase in (Phase.RUNNING, Phase.EXITED)]
+    for chunk in _chunks(running):
+        counts["running"] += len(confirm_running(chunk))
+    sizes = dict(
+        Allocation.objects.filter(attempt__in=list(by_attempt)).values_list("attempt_id").annotate(n=Count("pk"))
+    )
+    now = database_now()
+    endings = [
+        ending
+        for attempt_id, members in by_attempt.items()
+        if (ending := _verdict(members, [seen[a.key] for a in members], sizes[attempt_id], now)) is not None
+    ]
+    for part in _chunks(endings):
+        counts["ended"] += end_attempts(part)
 
 
-def _settle(members: Sequence[Allocation], seen: Mapping[str, Observation], counts: dict[str, int]) -> None:
-    attempt = members[0].attempt
-    for allocation in members:
-        waits = allocation.state == AllocationState.OPENING or attempt.state == AttemptState.UNKNOWN
-        if waits and seen[allocation.key].phase in (Phase.RUNNING, Phase.EXITED):
-            counts["running"] += confirm_running(allocation_id=allocation.pk)
-    verdict = _verdict([seen[a.key] for a in members], attempt)
-    if verdict is None:
-        return
-    outcome, code, message = verdict
-    counts["ended"] += end_attempt(attempt_id=attempt.pk, outcome=outcome, exit_code=code, message=message)
+def _awaited(allocation: Allocation) -> bool:
+    return allocation.state == AllocationState.OPENING or allocation.attempt.state == AttemptState.UNKNOWN
+
+
+def _chunks(items: Sequence[T], size: int = 50) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 def _verdict(
-    observations: Sequence[Observation], attempt: Attempt
-) -> tuple[Outcome, int | None, str] | None:
-    """How the attempt ended, or None while it goes on: all members ended well, or one of them did not."""
+    members: Sequence[Allocation], observations: Sequence[Observation], size: int, now: dt.datetime
+) -> Ending | None:
+    """How the attempt ended, or None while it goes on: all its `size` members ended well, or one of them did not."""
+    attempt = members[0].attempt
     if any(o.phase == Phase.ABSENT for o in observations):
-        if database_now() - attempt.opened_at < ABSENT_FOR:
+        if now - attempt.opened_at < ABSENT_FOR:
             return None
-        return Outcome.LOST, None, "the driver does not know it any more"
+        return Ending(attempt.pk, Outcome.LOST, None, "the driver does not know it any more")
     ended = [o for o in observations if o.phase == Phase.EXITED]
     for o in ended:
         if o.exit_code != 0 or o.end_reason != EndReason.EXIT:
-            return OUTCOMES.get(o.end_reason or EndReason.EXIT, Outcome.FAILED), o.exit_code, o.message
-    if len(ended) == Allocation.objects.filter(attempt=attempt).count():
-        return Outcome.SUCCEEDED, 0, ""
-    return None
+            outcome = OUTCOMES.get(o.end_reason or EndReason.EXIT, Outcome.FAILED)
+            return Ending(attempt.pk, outcome, o.exit_code, o.message)
+    return Ending(attempt.pk, Outcome.SUCCEEDED, 0) if len(ended) == size else None
 
 
 def _end_over_walltime() -> int:

@@ -43,7 +43,8 @@ def submit(
 
 
 def _known(actor: User, client_key: str | None, digest: str) -> Job | None:
-    job = Job.objects.filter(by=actor, client_key=client_key).first() if client_key else None
+    """The actor's job with this key, unless they may not see it any more: then submitting says why."""
+    job = Job.objects.visible_to(actor).filter(by=actor, client_key=client_key).first() if client_key else None
     if job is not None and job.client_digest != digest:
         raise KeyReused(
             _("This Idempotency-Key was used for job %(id)d with another body.") % {"id": job.pk},

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from django.db.models import Count, Sum
+
 from ledger.models import Allocation, Card, CardSeat, CardShare, Hold, Job, Node, NodeZone, Project, User, Zone
 from ledger.vocabulary import JobState
 from scheduler.models import Decision, Drift
@@ -42,7 +44,9 @@ def job_detail(job: Job, viewer: User) -> dict[str, Any]:
     attempts = list(job.attempts.order_by("n"))
     newest = attempts[-1] if attempts else None
     allocations = list(
-        Allocation.objects.filter(attempt__job=job).select_related("node", "attempt", "zone_then").order_by("attempt__n", "rank")
+        Allocation.objects.filter(attempt__job=job)
+        .select_related("node", "attempt", "zone_then")
+        .order_by("attempt__n", "rank")
     )
     current = [a for a in allocations if newest is not None and a.attempt_id == newest.pk]
     return {
@@ -166,17 +170,20 @@ def _reasons(job: Job) -> dict[str, Any] | None:
 def _usage(allocations: Sequence[Allocation]) -> dict[str, Any]:
     """What the book has counted for the job so far: memory × (⌈end⌉ − ⌈start⌉), summed over shares."""
     total = 0
+    shares = CardShare.objects.filter(allocation__in=[a.pk for a in allocations])
+    held = dict(shares.order_by().values_list("allocation").annotate(Sum("memory_mib")))
     for a in allocations:
         if a.closing_at is None:
             continue
         seconds = math.ceil(a.closing_at.timestamp()) - math.ceil(a.period.lower.timestamp())
-        mib = sum(CardShare.objects.filter(allocation=a).values_list("memory_mib", flat=True))
-        total += mib * seconds
+        total += held.get(a.pk, 0) * seconds
     ended = all(a.closing_at is not None for a in allocations)
     return {"unit": "mib_seconds", "used": total, "final": bool(allocations) and ended}
 
 
-def node_answer(node: Node, zone: Zone | None, seats: Sequence[CardSeat], held: bool, form: str | None) -> dict[str, Any]:
+def node_answer(
+    node: Node, zone: Zone | None, seats: Sequence[CardSeat], held: bool, form: str | None
+) -> dict[str, Any]:
     return {
         "id": node.pk,
         "hostname": node.hostname,
@@ -216,7 +223,9 @@ def node_answer(node: Node, zone: Zone | None, seats: Sequence[CardSeat], held: 
 def node_answers(nodes: Sequence[Node]) -> list[dict[str, Any]]:
     """Several nodes with a fixed number of queries."""
     ids = [n.pk for n in nodes]
-    zones = {m.node_id: m.zone for m in NodeZone.objects.filter(node__in=ids, period__upper_inf=True).select_related("zone")}
+    zones = {
+        m.node_id: m.zone for m in NodeZone.objects.filter(node__in=ids, period__upper_inf=True).select_related("zone")
+    }
     seats: dict[int, list[CardSeat]] = {}
     for seat in (
         CardSeat.objects.filter(node__in=ids, period__upper_inf=True).select_related("card", "block").order_by("slot")
@@ -230,11 +239,14 @@ def node_answers(nodes: Sequence[Node]) -> list[dict[str, Any]]:
 def card_answers(cards: Sequence[Card]) -> list[dict[str, Any]]:
     ids = [c.pk for c in cards]
     seats = {
-        s.card_id: s for s in CardSeat.objects.filter(card__in=ids, period__upper_inf=True).select_related("node", "block")
+        s.card_id: s
+        for s in CardSeat.objects.filter(card__in=ids, period__upper_inf=True).select_related("node", "block")
     }
     held = {h.card_id: h for h in Hold.objects.filter(card__in=ids, period__upper_inf=True)}
     busy: dict[int, int] = {}
-    for card_id, mib in CardShare.objects.filter(card__in=ids, period__upper_inf=True).values_list("card_id", "memory_mib"):
+    for card_id, mib in CardShare.objects.filter(card__in=ids, period__upper_inf=True).values_list(
+        "card_id", "memory_mib"
+    ):
         busy[card_id] = busy.get(card_id, 0) + mib
     return [_card(c, seats.get(c.pk), held.get(c.pk), busy.get(c.pk, 0)) for c in cards]
 
@@ -269,16 +281,23 @@ def _card(card: Card, seat: CardSeat | None, hold: Hold | None, busy: int) -> di
     }
 
 
-def zone_answer(zone: Zone) -> dict[str, Any]:
-    members = NodeZone.objects.filter(zone=zone, period__upper_inf=True)
-    return {
-        "id": zone.pk,
-        "slug": zone.slug,
-        "title": zone.title,
-        "forms": zone.forms,
-        "nodes": members.count(),
-        "cards": CardSeat.objects.filter(node__in=members.values("node"), period__upper_inf=True).count(),
-    }
+def zone_answers(zones: Sequence[Zone]) -> list[dict[str, Any]]:
+    """Zones with how many nodes and cards are in them now."""
+    members = NodeZone.objects.filter(zone__in=[z.pk for z in zones], period__upper_inf=True)
+    nodes = dict(members.values_list("zone").annotate(Count("pk")))
+    seated = members.filter(node__seats__period__upper_inf=True)
+    cards = dict(seated.values_list("zone").annotate(Count("node__seats")))
+    return [
+        {
+            "id": zone.pk,
+            "slug": zone.slug,
+            "title": zone.title,
+            "forms": zone.forms,
+            "nodes": nodes.get(zone.pk, 0),
+            "cards": cards.get(zone.pk, 0),
+        }
+        for zone in zones
+    ]
 
 
 def project_answer(project: Project) -> dict[str, Any]:

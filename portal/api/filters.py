@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
@@ -16,9 +16,23 @@ LONGEST_WINDOW = dt.timedelta(days=3 * 366)
 EARLIEST = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 
 
+def check_names(request: Request, known: Iterable[str]) -> None:
+    """A parameter that the address does not know is named, not ignored: it may be a misspelt filter."""
+    allowed = {*known, "format"}  # the framework's own
+    for name in request.query_params:
+        if name not in allowed:
+            text = ", ".join(sorted(allowed - {"format"})) or "–"
+            raise ValidationError(
+                {name[:100]: _("There is no such parameter; known are: %(known)s.") % {"known": text}}
+            )
+
+
 def clean_text(request: Request, name: str) -> str | None:
-    value = request.query_params.get(name)
-    if value is None or value == "":
+    values = request.query_params.getlist(name)
+    if len(values) > 1:
+        raise ValidationError({name: _("Give this parameter once.")})
+    value = values[0] if values else ""
+    if value == "":
         return None
     if "\x00" in value or len(value) > 300:
         raise ValidationError({name: _("Give at most 300 characters without NUL.")})
@@ -69,7 +83,7 @@ def _moment(request: Request, name: str) -> dt.datetime | None:
     if value is None:
         return None
     try:
-        moment = parse_datetime(value.replace(" ", "+"))
+        moment = parse_datetime(value.replace(" ", "+")) if value.isascii() else None
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:

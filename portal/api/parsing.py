@@ -6,9 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import IO, Any
 
+from django.conf import settings
 from django.utils.translation import gettext as _
-from rest_framework.exceptions import ParseError
+from rest_framework import status
+from rest_framework.exceptions import APIException, ParseError
 from rest_framework.parsers import JSONParser
+
+DEEPEST = 32  # levels; a job has 4
 
 
 def _no_constant(name: str) -> Any:
@@ -24,14 +28,17 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
+class TooLarge(APIException):
+    status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
+    default_code = "too_large"
+
+
 class StrictJSONParser(JSONParser):
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
         try:
-            text = stream.read().decode("utf-8")
-            value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_unique)
-            text.encode("utf-8", "strict")
+            value = json.loads(_text(stream), parse_constant=_no_constant, object_pairs_hook=_unique)
             return _checked(value)
         except RecursionError:
             raise ParseError(_("The JSON is nested too deeply.")) from None
@@ -39,18 +46,28 @@ class StrictJSONParser(JSONParser):
             raise ParseError(_("This is not valid JSON: %(error)s") % {"error": str(error)[:200]}) from None
 
 
+def _text(stream: IO[Any]) -> str:
+    """The body, read no further than the limit: Django checks it only where it reads the body itself."""
+    limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    data: bytes = stream.read(limit + 1)
+    if len(data) > limit:
+        raise TooLarge(_("The body is larger than %(n)d bytes.") % {"n": limit})
+    return data.decode("utf-8")
+
+
 def _checked(value: Any) -> Any:
-    """Refuse lone surrogates and infinite numbers, which Python reads but PostgreSQL can't store."""
-    stack = [value]
+    """Refuse depth, lone surrogates and infinite numbers, which Python reads but PostgreSQL can't store."""
+    stack = [(value, 1)]
     while stack:
-        item = stack.pop()
+        item, depth = stack.pop()
+        if depth > DEEPEST:
+            raise ParseError(_("The JSON is nested too deeply."))
         if isinstance(item, str):
             item.encode("utf-8")
         elif isinstance(item, float) and item in (float("inf"), float("-inf")):
             raise ParseError(_("A number is too large."))
         elif isinstance(item, dict):
-            stack.extend(item.keys())
-            stack.extend(item.values())
+            stack.extend((part, depth + 1) for pair in item.items() for part in pair)
         elif isinstance(item, list):
-            stack.extend(item)
+            stack.extend((part, depth + 1) for part in item)
     return value

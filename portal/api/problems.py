@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
-from django.http import Http404
+from django.core.exceptions import PermissionDenied, SuspiciousOperation
+from django.http import Http404, JsonResponse
 from django.utils.translation import gettext as _
 from rest_framework import exceptions, status
 from rest_framework.response import Response
@@ -17,9 +17,12 @@ from ledger.errors import Conflict, Refused
 class IdempotencyMismatch(exceptions.APIException):
     status_code = status.HTTP_422_UNPROCESSABLE_ENTITY
     default_code = "idempotency_key_reused"
+    field = "Idempotency-Key"
 
 
-def handler(exc: Exception, context: dict[str, Any]) -> Response | None:
+def handler(exc: Exception, context: dict[str, Any]) -> JsonResponse | None:
+    if isinstance(exc, SuspiciousOperation):  # such as more query parameters than Django reads
+        exc = exceptions.ParseError(_("The request has too many or impossible parameters."))
     if isinstance(exc, Refused):
         set_rollback()
         code = status.HTTP_409_CONFLICT if isinstance(exc, Conflict) else status.HTTP_400_BAD_REQUEST
@@ -37,12 +40,16 @@ def handler(exc: Exception, context: dict[str, Any]) -> Response | None:
     elif isinstance(exc, PermissionDenied):
         exc = exceptions.PermissionDenied()
     code = getattr(exc, "default_code", "error")
-    return _problem(response.status_code, code, str(getattr(exc, "detail", exc)), [], response)
+    detail = str(getattr(exc, "detail", exc))
+    field = getattr(exc, "field", None)
+    errors = [{"field": field, "message": detail, "code": code}] if field else []
+    return _problem(response.status_code, code, detail, errors, response)
 
 
 def _problem(
     status_code: int, code: str, detail: str, errors: list[dict[str, str]], original: Response | None = None
-) -> Response:
+) -> JsonResponse:
+    """JSON whatever the view renders else: the schema is YAML, its viewer HTML."""
     body = {
         "type": f"urn:gpu-commons:problem:{code}",
         "title": _title(status_code),
@@ -51,7 +58,7 @@ def _problem(
         "detail": detail,
         "errors": errors,
     }
-    response = Response(body, status=status_code, content_type="application/problem+json")
+    response = JsonResponse(body, status=status_code, content_type="application/problem+json")
     for name in ("WWW-Authenticate", "Retry-After", "Allow"):
         if original is not None and name in original.headers:
             response[name] = original.headers[name]

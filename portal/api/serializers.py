@@ -15,57 +15,22 @@ from ledger.vocabulary import (
     Interconnect,
     JobKind,
 )
+from portal.api.fields import Argument, Choice, Facts, Instant, Items, StrictBoolean, Text, WholeNumber
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
-LABEL = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$")
-IMAGE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,299}$")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
+_PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+IMAGE = re.compile(  # [registry[:port]/]path[:tag][@digest], as registries define it; no user:password@
+    rf"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+)
 CHECKPOINT_SIGNALS = ("", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")
 MIB_LIMIT = 64 * 1024 * 1024  # 64 TiB: more than any machine
 CARD_MIB_LIMIT = 1024 * 1024  # 1 TiB: more than any card
 YEAR_S = 366 * 86_400
-COMMAND_BYTES = 128 * 1024
+COMMAND_BYTES = 128 * 1024  # with the NUL after each word: what Linux takes as one argument
 ENVIRONMENT_BYTES = 128 * 1024
-
-
-class WholeNumber(serializers.IntegerField):
-    """A JSON integer; not true, not "3", not 3.0."""
-
-    def to_internal_value(self, data: Any) -> int:
-        if isinstance(data, bool) or not isinstance(data, int):
-            raise serializers.ValidationError(_("Give a whole number."), code="invalid")
-        value: int = super().to_internal_value(data)
-        return value
-
-
-class Text(serializers.CharField):
-    """A JSON string without NUL and control characters."""
-
-    def to_internal_value(self, data: Any) -> str:
-        if not isinstance(data, str):
-            raise serializers.ValidationError(_("Give a text."), code="invalid")
-        if CONTROL.search(data):
-            raise serializers.ValidationError(_("Control characters (such as NUL) are not allowed."), code="control")
-        value: str = super().to_internal_value(data)
-        return value
-
-
-class StrictBoolean(serializers.BooleanField):
-    def to_internal_value(self, data: Any) -> bool:
-        if not isinstance(data, bool):
-            raise serializers.ValidationError(_("Give true or false."), code="invalid")
-        return data
-
-
-class Argument(Text):
-    """A command argument: anything but NUL."""
-
-    def to_internal_value(self, data: Any) -> str:
-        if not isinstance(data, str):
-            raise serializers.ValidationError(_("Give a text."), code="invalid")
-        if "\x00" in data:
-            raise serializers.ValidationError(_("NUL is not allowed."), code="control")
-        return data
+VARIABLES = 200
 
 
 class Strict(serializers.Serializer[Any]):
@@ -81,8 +46,38 @@ class Strict(serializers.Serializer[Any]):
         return super().to_internal_value(data)
 
 
+class Variables(serializers.DictField):
+    """Environment variables; their number, size and names are checked before their values."""
+
+    def to_internal_value(self, data: Any) -> dict[str, str]:
+        if isinstance(data, dict):
+            self._check_size(data)
+            for name in data:
+                self._check_name(name)
+        value: dict[str, str] = super().to_internal_value(data)
+        return value
+
+    def _check_size(self, data: dict[str, Any]) -> None:
+        size = sum(len(k.encode()) + len(v.encode()) + 2 for k, v in data.items() if isinstance(v, str))
+        if len(data) > VARIABLES or size > ENVIRONMENT_BYTES:
+            raise serializers.ValidationError(
+                _("At most %(count)d variables and %(n)d bytes.") % {"count": VARIABLES, "n": ENVIRONMENT_BYTES}
+            )
+
+    def _check_name(self, name: str) -> None:
+        if not VARIABLE.fullmatch(name):
+            raise serializers.ValidationError(
+                _("%(name)s is no variable name: use letters, digits and _.") % {"name": ascii(name[:60])}
+            )
+        if name.upper().startswith(DENIED_ENVIRONMENT_PREFIXES):
+            raise serializers.ValidationError(
+                _("%(name)s is set by the system and can't be chosen: it decides over cards or libraries.")
+                % {"name": name}
+            )
+
+
 class AskInput(Strict):
-    form = serializers.ChoiceField([f.value for f in AskForm])
+    form = Choice([f.value for f in AskForm])
     nodes = WholeNumber(default=1, min_value=1, max_value=1024)
     cards_per_node = WholeNumber(required=False, min_value=0, max_value=64)
     memory_mib = WholeNumber(default=0, min_value=0, max_value=CARD_MIB_LIMIT)
@@ -95,9 +90,17 @@ class AskInput(Strict):
         attrs.setdefault("cards_per_node", 0 if form == AskForm.WHOLE else 1)
         if attrs["cards_per_node"] == 0 and form in (AskForm.BLOCK, AskForm.AUTO):
             raise serializers.ValidationError(
-                {"cards_per_node": _("A job without cards is a container; a block or an automatic form has at least 1 card.")}
+                {
+                    "cards_per_node": _(
+                        "A job without cards is a container; a block or an automatic form has at least 1 card."
+                    )
+                }
             )
-        if attrs["cards_per_node"] == 0 and form == AskForm.CONTAINER and (attrs["memory_mib"] or attrs["compute_milli"]):
+        if (
+            attrs["cards_per_node"] == 0
+            and form == AskForm.CONTAINER
+            and (attrs["memory_mib"] or attrs["compute_milli"])
+        ):
             raise serializers.ValidationError({"memory_mib": _("Without cards there is no card memory to ask for.")})
         return attrs
 
@@ -107,61 +110,46 @@ class JobInput(Strict):
 
     project = Text(max_length=50)
     name = Text(max_length=200)
-    kind = serializers.ChoiceField([k.value for k in JobKind], default=JobKind.OTHER.value)
-    asks = serializers.ListField(child=AskInput(), min_length=1, max_length=8)
+    kind = Choice([k.value for k in JobKind], default=JobKind.OTHER.value)
+    asks = Items(child=AskInput(), min_length=1, most=8)
     cpu_milli = WholeNumber(default=500, min_value=0, max_value=4_096_000)
     host_memory_mib = WholeNumber(default=512, min_value=0, max_value=MIB_LIMIT)
-    interconnect = serializers.ChoiceField([i.value for i in Interconnect], default=Interconnect.ANY.value)
-    distance = serializers.ChoiceField([d.value for d in Distance], default=Distance.ANY.value)
-    labels = serializers.ListField(child=Text(max_length=63), default=list, max_length=20)
-    command = serializers.ListField(child=Argument(allow_blank=True, trim_whitespace=False), min_length=1, max_length=1000)
-    environment = serializers.DictField(
-        child=Argument(allow_blank=True, trim_whitespace=False), default=dict, allow_empty=True
-    )
+    interconnect = Choice([i.value for i in Interconnect], default=Interconnect.ANY.value)
+    distance = Choice([d.value for d in Distance], default=Distance.ANY.value)
+    labels = Items(child=Text(max_length=63), default=list, most=20)
+    command = Items(child=Argument(), min_length=1, most=1000)
+    environment = Variables(child=Argument(), default=dict, allow_empty=True)
     image = Text(default="", allow_blank=True, max_length=300)
-    data_paths = serializers.ListField(child=Text(max_length=1000), default=list, max_length=50)
+    data_paths = Items(child=Text(max_length=1000), default=list, most=50)
     walltime_s = WholeNumber(default=86_400, min_value=1, max_value=YEAR_S)
     priority = WholeNumber(default=0, min_value=-100, max_value=100)
     preemptible = StrictBoolean(default=False)
-    checkpoint = serializers.ChoiceField(CHECKPOINT_SIGNALS, default="", allow_blank=True)
+    checkpoint = Choice(CHECKPOINT_SIGNALS, default="", allow_blank=True)
     key_work = StrictBoolean(default=False)
     simulated = StrictBoolean(default=False)
 
     def validate_asks(self, asks: list[dict[str, Any]]) -> list[dict[str, Any]]:
         times = [ask["after_s"] for ask in asks]
         if times != sorted(times):
-            raise serializers.ValidationError(_("after_s must not fall from one ask to the next: they are tried in order."))
+            raise serializers.ValidationError(
+                _("after_s must not fall from one ask to the next: they are tried in order.")
+            )
         return [dict(ask) for ask in asks]
 
     def validate_command(self, command: list[str]) -> list[str]:
         if not command[0].strip():
             raise serializers.ValidationError(_("The first word must name a program."))
-        if sum(len(word.encode()) for word in command) > COMMAND_BYTES:
+        if sum(len(word.encode()) + 1 for word in command) > COMMAND_BYTES:
             raise serializers.ValidationError(_("The command is longer than %(n)d bytes.") % {"n": COMMAND_BYTES})
         return command
 
-    def validate_environment(self, environment: dict[str, str]) -> dict[str, str]:
-        if len(environment) > 200 or sum(len(k.encode()) + len(v.encode()) for k, v in environment.items()) > ENVIRONMENT_BYTES:
-            raise serializers.ValidationError(_("At most 200 variables and %(n)d bytes.") % {"n": ENVIRONMENT_BYTES})
-        for name in environment:
-            if not VARIABLE.match(name):
-                raise serializers.ValidationError(
-                    _("%(name)s is no variable name: use letters, digits and _.") % {"name": repr(name[:60])}
-                )
-            if name.upper().startswith(DENIED_ENVIRONMENT_PREFIXES):
-                raise serializers.ValidationError(
-                    _("%(name)s is set by the system and can't be chosen: it decides over cards or libraries.")
-                    % {"name": name}
-                )
-        return environment
-
     def validate_image(self, image: str) -> str:
-        if image and (not IMAGE.match(image) or ".." in image):
+        if image and (not IMAGE.fullmatch(image) or ".." in image):
             raise serializers.ValidationError(_("This is no image name, such as registry/name:tag."))
         return image
 
     def validate_labels(self, labels: list[str]) -> list[str]:
-        if any(not LABEL.match(label) for label in labels):
+        if any(not LABEL.fullmatch(label) for label in labels):
             raise serializers.ValidationError(_("A label has letters, digits and . _ / - only."))
         return sorted(set(labels))
 
@@ -180,14 +168,14 @@ class JobInput(Strict):
 
 
 class CancelInput(Strict):
-    reason = Text(default="", allow_blank=True, max_length=500)
+    reason = Text(default="", allow_blank=True, max_length=500, multiline=True)
 
 
 class HoldInput(Strict):
     node = Text(required=False, max_length=253)
     card = Text(required=False, max_length=100)
-    kind = serializers.ChoiceField(["fault", "maintenance", "drill", "drain"], default="maintenance")
-    reason = Text(max_length=500)
+    kind = Choice(["fault", "maintenance", "drill", "drain"], default="maintenance")
+    reason = Text(max_length=500, multiline=True)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if ("node" in attrs) == ("card" in attrs):
@@ -196,7 +184,7 @@ class HoldInput(Strict):
 
 
 class EndHoldInput(Strict):
-    reason = Text(max_length=500)
+    reason = Text(max_length=500, multiline=True)
 
 
 class _Loose(serializers.Serializer[Any]):
@@ -217,8 +205,8 @@ class CardPart(_Loose):
     temperature_c = WholeNumber(required=False, allow_null=True, min_value=-50, max_value=200)
     utilisation_pct = WholeNumber(required=False, allow_null=True, min_value=0, max_value=100)
     power_mw = WholeNumber(required=False, allow_null=True, min_value=0, max_value=10_000_000)
-    ecc = serializers.DictField(required=False, allow_null=True)
-    processes = serializers.ListField(required=False, allow_null=True, max_length=4096)
+    ecc = Facts(dict, required=False, allow_null=True)
+    processes = Facts(list, required=False, allow_null=True)
     lost = StrictBoolean(default=False)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -237,20 +225,25 @@ class LinkPart(_Loose):
 
 class FaultPart(_Loose):
     id = Text(max_length=200)
-    kind = serializers.ChoiceField(["xid", "ecc", "lost", "thermal"])
+    kind = Choice(["xid", "ecc", "lost", "thermal"])
     code = WholeNumber(required=False, allow_null=True, min_value=0, max_value=1_000_000)
     card_uuid = Text(required=False, allow_null=True, max_length=100)
-    at = serializers.DateTimeField()
-    message = Text(default="", allow_blank=True, max_length=4000)
+    at = Instant()
+    message = Text(default="", allow_blank=True, max_length=4000, multiline=True)
 
 
 class ReportInput(_Loose):
     hostname = Text(max_length=253)
     boot_id = Text(max_length=64)
     sequence = WholeNumber(min_value=0, max_value=2**62)
-    sent_at = serializers.DateTimeField()
+    sent_at = Instant()
     virtual = StrictBoolean(default=False)
     node = NodePart()
-    cards = serializers.ListField(child=CardPart(), max_length=1024)
-    links = serializers.ListField(child=LinkPart(), default=list, max_length=65_536)
-    faults = serializers.ListField(child=FaultPart(), default=list, max_length=1000)
+    cards = Items(child=CardPart(), most=1024)
+    links = Items(child=LinkPart(), default=list, most=65_536)
+    faults = Items(child=FaultPart(), default=list, most=1000)
+
+    def validate_cards(self, cards: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        if len({card["uuid"] for card in cards}) != len(cards):
+            raise serializers.ValidationError(_("A card stands here twice."))
+        return cards

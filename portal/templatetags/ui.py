@@ -92,6 +92,12 @@ def grouped(value: int | None) -> str:
 
 
 @register.filter
+def or_dash(value: Any) -> Any:
+    """A dash for what is not known; 0 is known."""
+    return "—" if value in (None, "") else value
+
+
+@register.filter
 def short_id(value: str) -> str:
     return value if len(value) <= SHORT_ID else f"{value[:SHORT_ID]}…"
 

@@ -73,7 +73,7 @@ def service(context: Context, name: str, argv: Sequence[str], stage: int, death:
 def web(context: Context) -> Service:
     """gunicorn: two processes of four threads."""
     argv = ["-m", "gunicorn", "portal.wsgi:application", "--bind", f"{HOST}:{context.port}"]
-    argv += ["--workers", "2", "--threads", "4", "--worker-class", "gthread", "--no-control-socket"]
+    argv += ["--workers", "2", "--threads", "4", "--worker-class", "gthread", "--preload", "--no-control-socket"]
     argv += ["--worker-tmp-dir", heartbeat_folder(), "--graceful-timeout", "5", "--log-level", "warning"]
     # SIGQUIT ends gunicorn's own workers at once when the runner is killed; SIGKILL would leave them to notice.
     return service(context, "web", argv, WEB, death=signal.SIGQUIT)

@@ -1,4 +1,4 @@
-"""Ask the machine once whether cgroups can truly be used: make a group, limit it, move a process in, kill it, remove it.
+"""Ask the machine once whether cgroups can truly be used: make a group, limit it, move a process in, kill, remove.
 
 Driver side only. Existing files prove little: a container often shows cgroups that refuse every write.
 """

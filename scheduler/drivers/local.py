@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from scheduler.drivers import cgroup_probe, cgroups, local_plan, process_tree, sandbox
+from scheduler.drivers import cgroup_probe, cgroups, local_plan, podman, process_tree, sandbox
 from scheduler.drivers import member_folder as files
 from scheduler.drivers.base import (
     DriverError,
@@ -74,7 +74,7 @@ class LocalDriver:
             instance=hashlib.sha256(str(self.data).encode()).hexdigest()[:8],
             hierarchy=cgroup_probe.usable() if self._use_cgroups else None,
             bubblewrap=sandbox.find_bubblewrap(self.data) if self._use_bubblewrap else None,
-            podman=sandbox.find_podman(),
+            podman=podman.find_podman(),
             data=self.data,
             max_log_bytes=self._max_log_bytes,
             pids_base=self._pids[0],
@@ -125,8 +125,8 @@ class LocalDriver:
         work.mkdir(mode=0o700, exist_ok=True)
         if claim["uid"] is not None:
             os.chown(work, claim["uid"], claim["uid"])
-        (folder / files.PASSWD).write_text(sandbox.passwd_text(claim["uid"]), encoding="utf-8")
-        (folder / files.PASSWD).chmod(0o644)
+        (folder / files.USERS).write_text(sandbox.passwd_text(claim["uid"]), encoding="utf-8")
+        (folder / files.USERS).chmod(0o644)
         if spec.image:
             variables = local_plan.environment(spec, home=sandbox.WORKSPACE, path=sandbox.DEFAULT_PATH)
             text = "".join(f"{name}={value}\n" for name, value in variables.items() if name != "PATH")
@@ -316,7 +316,7 @@ class LocalDriver:
         claim = files.read_json(str(folder / files.SPEC))
         if claim is None:
             return True
-        for name in (files.PASSWD, files.ENVIRONMENT):
+        for name in (files.USERS, files.ENVIRONMENT):
             (folder / name).unlink(missing_ok=True)
         groups = claim["limits"]["groups"]
         gone = not groups or cgroups.Group(claim["limits"]["mode"], groups).remove()
@@ -358,7 +358,7 @@ def _ended(key: str, claim: dict[str, Any], end: dict[str, Any]) -> Observation:
         fence=claim["spec"]["fence"],
         exit_code=end["exit_code"],
         end_reason=EndReason(end["end_reason"]),
-        message=f"{end['message']} ({claim['enforcement']})",
+        message=f"{end['message']} (limits by {claim['limits']['mode']})",
         started_at=_time(end["started_at"]),
         ended_at=_time(end["ended_at"]),
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ledger.vocabulary import DENIED_ENVIRONMENT_PREFIXES
-from scheduler.drivers import cgroups, process_tree, sandbox
+from scheduler.drivers import cgroups, podman, process_tree, sandbox
 from scheduler.drivers import member_folder as files
 from scheduler.drivers.base import DriverError, GrantedCard, MemberSpec
 
@@ -31,7 +31,7 @@ class Machine:
     instance: str  # tells the portals of one machine apart
     hierarchy: cgroups.Hierarchy | None
     bubblewrap: sandbox.Bubblewrap | None
-    podman: sandbox.Podman | None
+    podman: podman.Podman | None
     data: Path
     max_log_bytes: int
     pids_base: int
@@ -209,20 +209,20 @@ def _launch_run(
     outer: list[str] = []
     if box is not None:
         devices = sandbox.nvidia_devices(spec.cards)
-        passwd = str(folder / files.PASSWD)
+        passwd = str(folder / files.USERS)
         outer = box.arguments(work=str(work), passwd=passwd, opened=spec.data_paths, devices=devices)
     limits = _limits(spec, machine, name, uid)
     variables = environment(spec, home=home, path=sandbox.member_path(box is not None))
+    kind = "sandbox" if box is not None else "bare"
     return {
-        "kind": "sandbox" if box is not None else "bare",
-        "outer_argv": [*outer, sandbox.interpreter(), "-I", "-S", "-c", LAUNCHER, "3"],
+        "kind": kind,
+        "outer_argv": [*outer, sandbox.interpreter(), "-I", "-S", "-c", LAUNCHER, "3", kind],
         "order": {
             "argv": list(spec.command),
             "environment": {**variables, process_tree.MARKER: name},
             "cwd": home,
             "uid": uid,
             "gid": uid,
-            "bare": box is None,
             "address_space_bytes": limits["address_space_bytes"],
             "processes": limits["processes"],
         },
@@ -236,7 +236,6 @@ def _podman_run(
         raise DriverError("this node has no podman, so an image cannot be used")
     limits = _limits(spec, machine, name, uid)
     arguments = machine.podman.run_arguments(
-        spec, name=name, work=str(work), uid=uid, env_file=str(folder / files.ENVIRONMENT),
-        memory_mib=memory_mib(spec), pids=limits["pids_max"], in_group=machine.hierarchy is not None,
-    )  # fmt: skip
+        spec, name=name, work=str(work), uid=uid, env_file=str(folder / files.ENVIRONMENT), limits=limits
+    )
     return {"kind": "podman", "outer_argv": arguments, "remove_argv": machine.podman.remove_arguments(name)}

@@ -110,7 +110,7 @@ class Shim:
                 os.close(_STATUS_FD)
                 os.setsid()
             if self.group is not None:
-                self.group.join(os.getpid())
+                self.group.enter()
             os.chdir("/")
             argv = self.run_order["outer_argv"]
             os.execve(argv[0], argv, self.run_order["outer_environment"])
@@ -199,10 +199,10 @@ class Shim:
     def _look_at_clock(self) -> None:
         now = time.monotonic()
         walltime = self.run_order["walltime_s"]
-        if walltime and self.hard_at is None:
-            if time.time() > self.ending.started_at + walltime + _WALLTIME_SLACK_S:
-                self.ending.over_walltime = True
-                self._begin_stop(_BACKSTOP_GRACE_S)
+        latest = self.ending.started_at + walltime + _WALLTIME_SLACK_S if walltime else None
+        if latest is not None and self.hard_at is None and time.time() > latest:
+            self.ending.over_walltime = True
+            self._begin_stop(_BACKSTOP_GRACE_S)
         if self.soft_at is not None and now >= self.soft_at:
             self.soft_at = None
             self._signal(signal.SIGTERM)
@@ -236,9 +236,12 @@ class Shim:
             _run_quietly(remove, self.run_order["outer_environment"])
         if self.group is not None:
             return self.group.kill()
-        own = os.getpid()
-        gone = process_tree.kill_all(lambda: (self._reap(), process_tree.descendants(own))[1])
+        gone = process_tree.kill_all(self._below_us)
         return gone and process_tree.kill_all(lambda: process_tree.marked(self.name))
+
+    def _below_us(self) -> list[int]:
+        self._reap()
+        return process_tree.descendants(os.getpid())
 
     # -- end --------------------------------------------------------------------------------------------------------
 

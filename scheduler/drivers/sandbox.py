@@ -1,4 +1,4 @@
-"""What a member of the local driver may see: bubblewrap arguments, its user id, device files, podman arguments.
+"""What a member of the local driver may see: bubblewrap arguments, its user id, device files, data paths.
 
 Builds argument lists and probes the machine; starts no member. Nothing here goes through a shell.
 """
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scheduler.drivers.base import DriverError, GrantedCard, MemberSpec
+from scheduler.drivers.base import DriverError, GrantedCard
 
 WORKSPACE = "/workspace"
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -27,8 +27,8 @@ NOBODY = 65_534
 
 _REPLACED = ("proc", "dev", "tmp", "run")  # top-level folders that get a fresh mount instead of the host's
 _NAME_SERVICE = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager")  # where /etc/resolv.conf may point
+_SCRATCH = ("/dev/shm", "/tmp", "/var/tmp")  # noqa: S108  fresh for every member, never shared
 _OPEN_FOLDER = ("--perms", "1777", "--tmpfs")
-_PODMAN_TRY_S = 20
 
 
 def interpreter() -> str:
@@ -68,10 +68,10 @@ def passwd_text(uid: int | None) -> str:
 
 
 def hidden_folders(data: Path) -> list[Path]:
-    """Folders that a member sees empty: homes (keys, tokens), other people's temporary files, the portal's data."""
+    """Folders that a member sees empty: homes, for their keys and tokens, and the portal's data."""
     homes = {Path("/root"), Path(pwd.getpwuid(os.geteuid()).pw_dir)} if _known_user() else {Path("/root")}
     real = (Path(os.path.realpath(home)) for home in homes if home.is_dir())
-    return [*sorted(home for home in real if home != Path("/")), Path("/var/tmp"), data]
+    return [*sorted(home for home in real if home != Path("/")), data]
 
 
 def _known_user() -> bool:
@@ -117,7 +117,7 @@ def nvidia_devices(
 
 
 def _parents(path: Path, hidden: Sequence[Path]) -> list[str]:
-    """Arguments that make the folders above `path` passable where they lie inside a hidden one (bubblewrap's are 0700)."""
+    """Make the folders above `path` passable where they lie inside a hidden one (bubblewrap's own are 0700)."""
     missing = [parent for parent in reversed(path.parents) if _is_below(parent, hidden) and parent not in hidden]
     return [argument for parent in missing for argument in ("--perms", "0755", "--dir", str(parent))]
 
@@ -138,20 +138,22 @@ class Bubblewrap:
                 arguments += ["--ro-bind", entry.path, entry.path]
         return arguments
 
-    def arguments(self, *, work: str = "", passwd: str = "", opened: Sequence[str] = (), devices: Sequence[str] = ()) -> list[str]:
+    def arguments(
+        self, *, work: str = "", passwd: str = "", opened: Sequence[str] = (), devices: Sequence[str] = ()
+    ) -> list[str]:
         """The argument list up to and with `--`; `work` becomes the writable /workspace, `opened` stay writable."""
         arguments = [self.program, "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
         arguments += ["--die-with-parent", *self._root(), "--proc", "/proc", "--dev", "/dev"]
         for device in devices:
             arguments += ["--dev-bind", device, device]
-        for folder in ("/dev/shm", "/tmp"):
+        for folder in _SCRATCH:
             arguments += [*_OPEN_FOLDER, folder]
         arguments += ["--tmpfs", "/run"]
         for folder in _NAME_SERVICE:
             arguments += ["--ro-bind-try", folder, folder]
         for path in hidden_folders(self.data):
-            arguments += [*(_OPEN_FOLDER if path == Path("/var/tmp") else ("--tmpfs",)), str(path)]
-        hidden = [*hidden_folders(self.data), Path("/tmp"), Path("/run")]
+            arguments += ["--tmpfs", str(path)]
+        hidden = [*hidden_folders(self.data), *map(Path, _SCRATCH), Path("/run")]
         home = _interpreter_home()
         if _is_below(home, hidden):
             arguments += [*_parents(home, hidden), "--ro-bind", str(home), str(home)]
@@ -180,60 +182,3 @@ def member_path(sandboxed: bool) -> str:
     """PATH of a member: the system's, and last the portal's own interpreter where the sandbox shows it."""
     folder = str(_interpreter_home() / "bin")
     return f"{DEFAULT_PATH}:{folder}" if sandboxed and folder not in DEFAULT_PATH.split(":") else DEFAULT_PATH
-
-
-@dataclass(frozen=True, slots=True)
-class Podman:
-    """Argument lists for podman. runc, since crun refuses hybrid cgroups; ulimits, since raising them may be forbidden."""
-
-    program: str
-
-    def _base(self) -> list[str]:
-        return [self.program, "--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "file"]
-
-    def run_arguments(self, spec: MemberSpec, *, name: str, work: str, uid: int | None, env_file: str, memory_mib: int, pids: int, in_group: bool) -> list[str]:
-        limits = ["--pids-limit", str(pids)]
-        limits += ["--memory", f"{memory_mib}m", "--memory-swap", f"{memory_mib}m"]
-        limits += ["--cpus", f"{spec.cpu_milli / 1000:.3f}"]
-        if in_group:  # below the member's own group, where the same limits stand and leave their evidence
-            limits += ["--cgroup-parent", f"/gpu-commons/{name}"]
-        user = ["--user", f"{uid}:{uid}"] if uid is not None else []
-        devices = [part for device in nvidia_devices(spec.cards) for part in ("--device", device)]
-        mounts = [part for path in spec.data_paths for part in ("--volume", f"{path}:{path}")]
-        return [
-            *self._base(), "run", "--rm", "--pull", "never", "--name", f"gpu-commons-{name}",
-            "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "--network", "host",
-            "--security-opt", "no-new-privileges", "--cap-drop", "ALL", *user, *limits, *devices, *mounts,
-            "--volume", f"{work}:{WORKSPACE}", "--workdir", WORKSPACE, "--env-file", env_file,
-            spec.image, *spec.command,
-        ]  # fmt: skip
-
-    def remove_arguments(self, name: str) -> list[str]:
-        return [*self._base(), "rm", "--force", "--time", "0", "--ignore", f"gpu-commons-{name}"]
-
-    def ensure_image(self, image: str) -> None:
-        """Pull the image unless it is there. DriverError with podman's own last words."""
-        try:
-            there = subprocess.run([*self._base(), "image", "exists", image], capture_output=True, timeout=60, check=False)
-            if there.returncode == 0:
-                return
-            pulled = subprocess.run(
-                [*self._base(), "pull", "--quiet", image], capture_output=True, timeout=1800, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise DriverError(f"the image {image} could not be fetched: {error}") from error
-        if pulled.returncode:
-            words = pulled.stderr.decode(errors="replace").strip().splitlines() or ["podman said nothing"]
-            raise DriverError(f"the image {image} could not be fetched: {words[-1][:300]}")
-
-
-def find_podman(program: str = "podman") -> Podman | None:
-    """Podman with runc if both are installed and podman answers."""
-    found = shutil.which(program, path=f"{os.environ.get('PATH', '')}:{DEFAULT_PATH}")
-    if found is None or shutil.which("runc", path=f"{os.environ.get('PATH', '')}:{DEFAULT_PATH}") is None:
-        return None
-    try:
-        done = subprocess.run([found, "--version"], capture_output=True, timeout=_PODMAN_TRY_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return Podman(found) if done.returncode == 0 else None

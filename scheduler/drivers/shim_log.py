@@ -1,6 +1,6 @@
 """The log of one member as its shim writes it: the command's output, in order, up to a cap.
 
-At the cap it says so and goes on reading, so that a talkative command is cut off in the log but never blocked or killed.
+At the cap it says so and goes on reading: a talkative command is cut off in the log but never blocked or killed.
 """
 
 from __future__ import annotations

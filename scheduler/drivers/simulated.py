@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.db import transaction
-from django.db.models import F, Q
-from django.db.models.functions import Greatest
+from django.db.models import Q
 
 from ledger.clock import database_now
 from ledger.models import CardSeat, Node
@@ -31,6 +30,7 @@ from scheduler.drivers.base import (
     ReplyLost,
     StartRefused,
 )
+from scheduler.drivers.batch import StopOrder
 from scheduler.models import SimulatedFault, SimulatedMember, SimulatedTombstone
 
 FOREVER_S = 10 * 365 * 86_400
@@ -60,15 +60,32 @@ class SimulatedDriver:
         """Make-believe images need no pulling."""
 
     def start(self, spec: MemberSpec) -> Observation:
-        with transaction.atomic():
-            tomb, _ = SimulatedTombstone.objects.select_for_update().get_or_create(job=spec.job_id, defaults={"fence": 0})
-            if spec.fence <= tomb.fence:
-                raise StartRefused(f"attempt with fence {spec.fence} of job {spec.job_id} was closed already")
-            member = SimulatedMember.objects.filter(key=spec.key).first() or self._new(spec)
-        self._maybe_lose_reply()
-        return _seen(member, database_now())
+        answer = self.start_many([spec])[spec.key]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
-    def _new(self, spec: MemberSpec) -> SimulatedMember:
+    def start_many(self, specs: Sequence[MemberSpec]) -> dict[str, Observation | Exception]:
+        """One transaction for all; a refused or failed member does not touch the others."""
+        with transaction.atomic():
+            fences = _lock_tombstones([spec.job_id for spec in specs])
+            members = {m.key: m for m in SimulatedMember.objects.filter(key__in=[spec.key for spec in specs])}
+            answers: dict[str, Observation | Exception] = {}
+            fresh: dict[str, SimulatedMember] = {}
+            now = database_now()
+            for spec in specs:
+                if spec.fence <= fences[spec.job_id]:
+                    answers[spec.key] = StartRefused(f"attempt with fence {spec.fence} of job {spec.job_id} was closed already")
+                    continue
+                try:
+                    member = members.get(spec.key) or fresh.setdefault(spec.key, self._new(spec, now))
+                    answers[spec.key] = _seen(member, now)
+                except DriverError as error:
+                    answers[spec.key] = error
+            SimulatedMember.objects.bulk_create(fresh.values())
+        return {key: self._maybe_lost(answer) for key, answer in answers.items()}
+
+    def _new(self, spec: MemberSpec, now: dt.datetime) -> SimulatedMember:
         draw = random.Random(f"{self.world.seed}:{spec.key}")  # noqa: S311
         if draw.random() < self.world.start_fail_rate:
             raise DriverError("simulated: the node refused to start it")
@@ -77,8 +94,8 @@ class SimulatedDriver:
             seconds = draw.uniform(*self.world.duration_s)
         if draw.random() < self.world.fail_rate:
             exit_code = exit_code or 1
-        runs_at = database_now() + dt.timedelta(seconds=draw.uniform(*self.world.start_delay_s))
-        return SimulatedMember.objects.create(
+        runs_at = now + dt.timedelta(seconds=draw.uniform(*self.world.start_delay_s))
+        return SimulatedMember(
             key=spec.key,
             job=spec.job_id,
             attempt=spec.attempt_id,
@@ -103,15 +120,33 @@ class SimulatedDriver:
         return [_seen(member, now) for member in live]
 
     def stop(self, *, key: str, job_id: int, fence: int, grace_s: int) -> Observation:
-        now = database_now()
+        self._entomb({job_id: fence}, [key])
+        seen = self._maybe_lost(self.inspect([key])[key])
+        if isinstance(seen, Exception):
+            raise seen
+        return seen
+
+    def stop_many(self, orders: Sequence[StopOrder]) -> dict[str, bool | Exception]:
+        fences: dict[int, int] = {}
+        for order in orders:
+            fences[order.job_id] = max(order.fence, fences.get(order.job_id, 0))
+        self._entomb(fences, [order.key for order in orders], clean=True)
+        answers = {order.key: self._maybe_lost(Observation(order.key, Phase.EXITED)) for order in orders}
+        return {key: answer if isinstance(answer, Exception) else True for key, answer in answers.items()}
+
+    def _entomb(self, fences: Mapping[int, int], keys: Sequence[str], clean: bool = False) -> None:
+        """Leave the tombstones, then end what still runs."""
         with transaction.atomic():
-            tomb, _ = SimulatedTombstone.objects.select_for_update().get_or_create(job=job_id, defaults={"fence": fence})
-            SimulatedTombstone.objects.filter(pk=tomb.pk).update(fence=Greatest(F("fence"), fence))
-            SimulatedMember.objects.filter(key=key, stopped_at=None, ends_at__gt=now).update(
+            known = _lock_tombstones(list(fences))
+            SimulatedTombstone.objects.bulk_update(
+                [SimulatedTombstone(job=job, fence=max(fence, known[job])) for job, fence in fences.items()], ["fence"]
+            )
+            now = database_now()
+            SimulatedMember.objects.filter(key__in=keys, stopped_at=None, ends_at__gt=now).update(
                 stopped_at=now, end_reason=EndReason.STOPPED
             )
-        self._maybe_lose_reply()
-        return self.inspect([key])[key]
+            if clean:
+                SimulatedMember.objects.filter(key__in=keys).update(cleaned=True)
 
     def logs(self, key: str, cursor: int = 0, limit: int = 65_536) -> LogChunk:
         member = SimulatedMember.objects.filter(key=key).first()
@@ -145,9 +180,18 @@ class SimulatedDriver:
             for node in Node.objects.filter(simulated=True).exclude(state=NodeState.RETIRED)
         ]
 
-    def _maybe_lose_reply(self) -> None:
+    def _maybe_lost(self, answer: Observation | Exception) -> Observation | Exception:
         if self.world.lost_reply_rate and self._calls.random() < self.world.lost_reply_rate:
-            raise ReplyLost("simulated: the answer got lost")
+            return ReplyLost("simulated: the answer got lost")
+        return answer
+
+
+def _lock_tombstones(jobs: Sequence[int]) -> dict[int, int]:
+    """job → highest closed fence (0 = none), under lock and in order."""
+    wanted = sorted(set(jobs))
+    SimulatedTombstone.objects.bulk_create([SimulatedTombstone(job=job, fence=0) for job in wanted], ignore_conflicts=True)
+    rows = SimulatedTombstone.objects.filter(job__in=wanted).order_by("job").select_for_update()
+    return {row.job: row.fence for row in rows}
 
 
 def _card(seat: CardSeat) -> CardFacts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import statistics
 import time
 from collections import Counter
@@ -18,6 +19,7 @@ from portal.replays import TRACES, job_of_row
 from scheduler.queue import submit
 
 WAIT_LIMIT_S = 600
+MOST_JOBS = 1_000_000
 
 
 class Command(BaseCommand):
@@ -31,19 +33,19 @@ class Command(BaseCommand):
         parser.add_argument("--project", default="vision")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if options["jobs"] < 1 or options["rate"] <= 0 or options["speed"] <= 0:
-            raise CommandError("--jobs, --rate and --speed must be above 0")
+        if not (
+            1 <= options["jobs"] <= MOST_JOBS and 0 < options["rate"] < math.inf and 0 < options["speed"] < math.inf
+        ):
+            raise CommandError(f"--jobs must lie between 1 and {MOST_JOBS}, --rate and --speed must be above 0")
         path = TRACES.get(options["trace"], Path(options["trace"]))
         try:
             rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise CommandError(f"{path}: {error}; bundled are {', '.join(TRACES)}") from None
         actor, project = self._actor(options["project"])
         try:
-            specs = [
-                job_of_row(rows[i % len(rows)], project.slug, options["speed"], i) for i in range(options["jobs"])
-            ]
-        except (KeyError, ValueError, ZeroDivisionError) as error:
+            specs = [job_of_row(rows[i % len(rows)], project.slug, options["speed"], i) for i in range(options["jobs"])]
+        except (KeyError, ValueError, TypeError, ZeroDivisionError, OverflowError) as error:
             raise CommandError(f"{path}: this is no openb pod list: {error!r}") from None
         ids = self._submit(specs, actor, options["rate"])
         self._wait(ids)
@@ -53,7 +55,9 @@ class Command(BaseCommand):
         project = Project.objects.filter(slug=slug).first()
         if project is None:
             raise CommandError(f"there is no project {slug!r}")
-        member = Membership.objects.filter(project=project).exclude(role=ProjectRole.VIEWER).select_related("user").first()
+        member = (
+            Membership.objects.filter(project=project).exclude(role=ProjectRole.VIEWER).select_related("user").first()
+        )
         if member is None:
             raise CommandError(f"project {slug!r} has no member who submits")
         return member.user, project

@@ -1,0 +1,202 @@
+"""The views of machines: nodes, cards, zones, holds, mismatches, and what agents report. Thin, as portal.api.views."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils.translation import gettext as _
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import status
+from rest_framework.exceptions import NotFound, PermissionDenied, ValidationError
+from rest_framework.generics import get_object_or_404
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ledger import inventory, telemetry
+from ledger.clock import database_now
+from ledger.models import Card, CardSeat, Hold, Job, Node, Zone
+from ledger.vocabulary import HoldKind
+from portal.api import answers
+from portal.api.auth import AgentAuthentication, IsAgent
+from portal.api.filters import clean_text, flag
+from portal.api.listing import ID_LIMIT, PAGING, Listing, Reading, request_id
+from portal.api.serializers import EndHoldInput, HoldInput, ReportInput
+from scheduler.models import Drift
+
+
+@extend_schema(tags=["inventory"])
+class Nodes(Listing):
+    parameters = PAGING | {"simulated", "zone", "hostname"}
+    queryset = Node.objects.none()
+
+    @extend_schema(
+        summary="Nodes, newest first",
+        parameters=[
+            OpenApiParameter("simulated", bool),
+            OpenApiParameter("zone", str),
+            OpenApiParameter("hostname", str),
+        ],
+        responses=OpenApiTypes.OBJECT,
+    )
+    def get(self, request: Request) -> Response:
+        rows = Node.objects.all()
+        simulated, zone, hostname = (
+            flag(request, "simulated"),
+            clean_text(request, "zone"),
+            clean_text(request, "hostname"),
+        )
+        if simulated is not None:
+            rows = rows.filter(simulated=simulated)
+        if zone:
+            rows = rows.filter(zone_periods__zone__slug=zone, zone_periods__period__upper_inf=True)
+        if hostname:
+            rows = rows.filter(hostname=hostname)
+        return self.page(rows, answers.node_answers)
+
+
+@extend_schema(tags=["inventory"])
+class NodeDetail(Reading):
+    @extend_schema(summary="One node", responses=OpenApiTypes.OBJECT)
+    def get(self, request: Request, pk: int) -> Response:
+        if pk >= ID_LIMIT:
+            raise NotFound
+        return Response(answers.node_answers([get_object_or_404(Node, pk=pk)])[0])
+
+
+@extend_schema(tags=["inventory"])
+class Cards(Listing):
+    parameters = PAGING | {"simulated", "node", "model"}
+    queryset = Card.objects.none()
+
+    @extend_schema(
+        summary="Cards, newest first",
+        parameters=[OpenApiParameter("simulated", bool), OpenApiParameter("node", str), OpenApiParameter("model", str)],
+        responses=OpenApiTypes.OBJECT,
+    )
+    def get(self, request: Request) -> Response:
+        rows = Card.objects.select_related("status")
+        simulated, node, model = flag(request, "simulated"), clean_text(request, "node"), clean_text(request, "model")
+        if simulated is not None:
+            rows = rows.filter(seats__period__upper_inf=True, seats__node__simulated=simulated)
+        if node:
+            rows = rows.filter(seats__period__upper_inf=True, seats__node__hostname=node)
+        if model:
+            rows = rows.filter(model=model)
+        return self.page(rows, answers.card_answers)
+
+
+@extend_schema(tags=["inventory"])
+class Zones(Listing):
+    queryset = Zone.objects.none()
+
+    @extend_schema(summary="Zones", responses=OpenApiTypes.OBJECT)
+    def get(self, request: Request) -> Response:
+        return self.page(Zone.objects.all(), answers.zone_answers)
+
+
+@extend_schema(tags=["inventory"])
+class Holds(Listing):
+    serializer_class = HoldInput
+    queryset = Hold.objects.none()
+
+    @extend_schema(summary="What is taken out of the pool now", responses=OpenApiTypes.OBJECT)
+    def get(self, request: Request) -> Response:
+        rows = Hold.objects.filter(period__upper_inf=True).select_related("node", "card", "by")
+        return self.page(rows, lambda page: [answers.hold_answer(hold) for hold in page])
+
+    @extend_schema(summary="Take a card or a node out of the pool", responses={201: OpenApiTypes.OBJECT})
+    def post(self, request: Request) -> Response:
+        if not request.user.operates:
+            raise PermissionDenied(_("Only operators and admins hold cards and nodes."))
+        data = HoldInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        values = data.validated_data
+        node = Node.objects.filter(hostname=values.get("node")).first()
+        card = Card.objects.filter(uuid=values.get("card")).first()
+        if node is None and card is None:
+            field = "node" if "node" in values else "card"
+            raise ValidationError({field: _("There is no such %(thing)s.") % {"thing": field}})
+        hold = inventory.place_hold(
+            kind=HoldKind(values["kind"]),
+            reason=values["reason"],
+            actor=request.user,
+            via="api",
+            node=node,
+            card=card,
+            request_id=request_id(request),
+        )
+        return Response(answers.hold_answer(hold), status=status.HTTP_201_CREATED)
+
+
+@extend_schema(tags=["inventory"])
+class HoldEnd(Reading):
+    @extend_schema(summary="Return what is held to the pool", request=EndHoldInput, responses=OpenApiTypes.OBJECT)
+    def post(self, request: Request, pk: int) -> Response:
+        if not request.user.operates:
+            raise PermissionDenied(_("Only operators and admins return cards and nodes."))
+        if pk >= ID_LIMIT:
+            raise NotFound
+        get_object_or_404(Hold, pk=pk)
+        data = EndHoldInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        inventory.end_hold(
+            hold_id=pk,
+            reason=data.validated_data["reason"],
+            actor=request.user,
+            via="api",
+            request_id=request_id(request),
+        )
+        return Response(answers.hold_answer(Hold.objects.select_related("node", "card", "by").get(pk=pk)))
+
+
+@extend_schema(tags=["inventory"])
+class DriftList(Listing):
+    queryset = Drift.objects.none()
+
+    @extend_schema(
+        summary="Where the book and the world differ, with age and proposed fix", responses=OpenApiTypes.OBJECT
+    )
+    def get(self, request: Request) -> Response:
+        rows = Drift.objects.filter(resolved_at=None)
+        if not request.user.sees_everything:
+            rows = rows.filter(job__in=Job.objects.visible_to(request.user))
+        now = database_now()
+        return self.page(
+            rows, lambda page: [answers.drift_answer(d, int((now - d.first_seen).total_seconds())) for d in page]
+        )
+
+
+@extend_schema(tags=["agents"])
+class AgentReports(Reading):
+    authentication_classes = [AgentAuthentication]
+    permission_classes = [IsAgent]
+
+    @extend_schema(summary="A node agent's report", request=ReportInput, responses=OpenApiTypes.OBJECT)
+    def post(self, request: Request) -> Response:
+        node = request.auth
+        assert isinstance(node, Node)  # noqa: S101  IsAgent said so
+        data = ReportInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        report = data.validated_data
+        if report["hostname"] != node.hostname:
+            raise PermissionDenied(_("This token belongs to another node."))
+        foreign = self._foreign_cards(node, report)
+        report["cards"] = [card for card in report["cards"] if card["uuid"] not in foreign]
+        receipt = telemetry.ingest(node, report)
+        answer = {"accepted": receipt.accepted, "faults": receipt.faults, "note": receipt.note}
+        if foreign:
+            answer["refused_cards"] = sorted(foreign)
+            answer["note"] = _(
+                "These cards sit in another node that still reports them; what you say of them is left out."
+            )
+        return Response(answer)
+
+    def _foreign_cards(self, node: Node, report: dict[str, Any]) -> set[str]:
+        """Cards that sit in another node. They may appear here only once that node has reported them gone."""
+        return set(
+            CardSeat.objects.filter(card__uuid__in=[c["uuid"] for c in report["cards"]], period__upper_inf=True)
+            .exclude(node=node)
+            .exclude(card__holds__kind=HoldKind.LOST, card__holds__period__upper_inf=True)
+            .values_list("card__uuid", flat=True)
+        )

@@ -1,0 +1,58 @@
+"""Several members in one call: a driver that can do it in one go says so with start_many and stop_many, for any other
+the single calls are repeated. An exception stands in the place of its member's answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from scheduler.drivers.base import Driver, DriverError, MemberSpec, Observation, Phase, ReplyLost
+
+Started = Mapping[str, Observation | Exception]
+Stopped = Mapping[str, bool | Exception]  # True: gone and clean
+GONE = (Phase.EXITED, Phase.ABSENT)
+
+
+@dataclass(frozen=True, slots=True)
+class StopOrder:
+    key: str
+    job_id: int
+    fence: int
+    grace_s: int
+    node: str
+    whole: bool
+
+
+@runtime_checkable
+class BatchDriver(Protocol):
+    def start_many(self, specs: Sequence[MemberSpec]) -> Started: ...
+
+    def stop_many(self, orders: Sequence[StopOrder]) -> Stopped: ...
+
+
+def start_many(driver: Driver, specs: Sequence[MemberSpec]) -> Started:
+    if isinstance(driver, BatchDriver):
+        return driver.start_many(specs)
+    answers: dict[str, Observation | Exception] = {}
+    for spec in specs:
+        try:
+            driver.prepare(spec)
+            answers[spec.key] = driver.start(spec)
+        except (DriverError, ReplyLost, OSError) as error:
+            answers[spec.key] = error
+    return answers
+
+
+def stop_many(driver: Driver, orders: Sequence[StopOrder]) -> Stopped:
+    if isinstance(driver, BatchDriver):
+        return driver.stop_many(orders)
+    answers: dict[str, bool | Exception] = {}
+    for order in orders:
+        try:
+            seen = driver.stop(key=order.key, job_id=order.job_id, fence=order.fence, grace_s=order.grace_s)
+            gone = seen.phase in GONE and driver.clean(key=order.key, node=order.node, whole=order.whole)
+            answers[order.key] = gone
+        except (DriverError, ReplyLost, OSError) as error:
+            answers[order.key] = error
+    return answers

@@ -1,0 +1,85 @@
+"""Podman argument lists for members that ask for an image. Nothing goes through a shell; starts no member itself.
+
+runc, since crun refuses the hybrid cgroup layout; explicit ulimits, since raising them may be forbidden.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scheduler.drivers import cgroups, sandbox
+from scheduler.drivers.base import DriverError, MemberSpec
+
+_ASK_S = 60
+_PULL_S = 1800
+
+
+@dataclass(frozen=True, slots=True)
+class Podman:
+    program: str
+
+    def _base(self) -> list[str]:
+        return [self.program, "--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "file"]
+
+    def run_arguments(
+        self, spec: MemberSpec, *, name: str, work: str, uid: int | None, env_file: str, limits: Mapping[str, Any]
+    ) -> list[str]:
+        """`podman run` for the member. The image must be there (see `ensure_image`)."""
+        memory = f"{limits['memory_bytes']}b"
+        held = ["--memory", memory, "--memory-swap", memory, "--pids-limit", str(limits["pids_max"])]
+        held += [
+            "--cpus",
+            f"{spec.cpu_milli / 1000:.3f}",
+            "--ulimit",
+            "nofile=1024:1024",
+            "--ulimit",
+            "nproc=1024:1024",
+        ]
+        if limits["groups"]:  # below the member's own group, where the same limits stand and leave their evidence
+            held += ["--cgroup-parent", f"/{cgroups.PARENT}/{name}"]
+        user = ["--user", f"{uid}:{uid}"] if uid is not None else []
+        devices = [part for device in sandbox.nvidia_devices(spec.cards) for part in ("--device", device)]
+        mounts = [part for path in spec.data_paths for part in ("--volume", f"{path}:{path}")]
+        return [
+            *self._base(), "run", "--rm", "--pull", "never", "--name", f"gpu-commons-{name}", "--network", "host",
+            "--security-opt", "no-new-privileges", "--cap-drop", "ALL", *user, *held, *devices, *mounts,
+            "--volume", f"{work}:{sandbox.WORKSPACE}", "--workdir", sandbox.WORKSPACE, "--env-file", env_file,
+            spec.image, *spec.command,
+        ]  # fmt: skip
+
+    def remove_arguments(self, name: str) -> list[str]:
+        return [*self._base(), "rm", "--force", "--time", "0", "--ignore", f"gpu-commons-{name}"]
+
+    def ensure_image(self, image: str) -> None:
+        """Pull the image unless it is there. DriverError with podman's own last words."""
+        if self._ask("image", "exists", image, patience_s=_ASK_S).returncode == 0:
+            return
+        pulled = self._ask("pull", "--quiet", image, patience_s=_PULL_S)
+        if pulled.returncode:
+            words = pulled.stderr.decode(errors="replace").strip().splitlines() or ["podman said nothing"]
+            raise DriverError(f"the image {image} could not be fetched: {words[-1][:300]}")
+
+    def _ask(self, *arguments: str, patience_s: float) -> subprocess.CompletedProcess[bytes]:
+        command = [*self._base(), *arguments]
+        try:
+            return subprocess.run(command, capture_output=True, timeout=patience_s, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise DriverError(f"podman did not answer: {error}") from error
+
+
+def find_podman(program: str = "podman") -> Podman | None:
+    """Podman with runc, if both are installed and podman answers."""
+    path = f"{os.environ.get('PATH', '')}:{sandbox.DEFAULT_PATH}"
+    found = shutil.which(program, path=path)
+    if found is None or shutil.which("runc", path=path) is None:
+        return None
+    try:
+        done = subprocess.run([found, "--version"], capture_output=True, timeout=_ASK_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return Podman(found) if done.returncode == 0 else None

@@ -1,0 +1,42 @@
+// Draws every .chart[data-figure] from the JSON element of that id, in the colours of the theme.
+(function () {
+  "use strict";
+  const root = document.documentElement;
+
+  function colours() {
+    const style = getComputedStyle(root);
+    const of = (name) => style.getPropertyValue(name).trim();
+    return { text: of("--gc-text"), grid: of("--gc-line"), paper: of("--gc-surface") };
+  }
+
+  function themed(layout) {
+    const c = colours();
+    const axis = { gridcolor: c.grid, linecolor: c.grid, zerolinecolor: c.grid, automargin: true };
+    return Object.assign({}, layout, {
+      paper_bgcolor: c.paper,
+      plot_bgcolor: c.paper,
+      font: { color: c.text, family: getComputedStyle(document.body).fontFamily, size: 12 },
+      hoverlabel: { bgcolor: c.paper, bordercolor: c.grid, font: { color: c.text } },
+      xaxis: Object.assign({}, layout.xaxis, axis),
+      yaxis: Object.assign({}, layout.yaxis, axis),
+    });
+  }
+
+  function draw(box) {
+    const figure = JSON.parse(document.getElementById(box.dataset.figure).textContent);
+    box.figureLayout = figure.layout;
+    window.Plotly.newPlot(box, figure.data, themed(figure.layout), { displayModeBar: false, responsive: true })
+      .then(() => { box.dataset.drawn = "true"; });
+  }
+
+  function drawAll(part) {
+    part.querySelectorAll(".chart[data-figure]:not([data-drawn])").forEach(draw);
+  }
+
+  document.addEventListener("htmx:load", (event) => drawAll(event.detail.elt.parentNode || document));
+  new MutationObserver(() => {
+    document.querySelectorAll(".chart[data-drawn]").forEach((box) => {
+      window.Plotly.relayout(box, themed(box.figureLayout));
+    });
+  }).observe(root, { attributes: true, attributeFilter: ["data-bs-theme"] });
+})();

@@ -1,0 +1,35 @@
+"""What every database test of the ledger and the scheduler gets for free: constant rows, a cold snapshot, and the
+invariants of the books checked at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+BREAKS = "breaks_books"  # marker of tests that write rows past the book on purpose
+
+
+def register(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", f"{BREAKS}: writes rows past the book, so the invariants are not checked at its end")
+
+
+def uses_database(request: pytest.FixtureRequest) -> bool:
+    wanted = {"db", "transactional_db"} & set(request.fixturenames)
+    return bool(wanted) or request.node.get_closest_marker("django_db") is not None
+
+
+def watched(request: pytest.FixtureRequest) -> Iterator[None]:
+    if not uses_database(request):
+        yield
+        return
+    from ledger import invariants
+    from scheduler import reconcile, snapshot
+    from tests import factories
+
+    factories.constant_rows()
+    snapshot.forget()
+    reconcile._nodes["at"] = None  # its one-second memory belongs to another test
+    yield
+    if request.node.get_closest_marker(BREAKS) is None:
+        assert invariants.check() == []

@@ -1,0 +1,14 @@
+"""Database tests of the scheduler leave clean books behind, or the test fails."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.ledger import watch
+
+pytest_configure = watch.register
+
+
+@pytest.fixture(autouse=True)
+def books_stay_clean(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield from watch.watched(request)

@@ -1,0 +1,141 @@
+"""The slow way to the same answers: try every set of cards on every node and ask the checker. Shares no code with
+the engine's search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+
+from ledger.vocabulary import AskForm, Distance, Form
+from scheduler.engine.check import check_plan
+from scheduler.engine.types import (
+    Ask,
+    CardView,
+    JobView,
+    MemberPlan,
+    NodeView,
+    Placement,
+    Plan,
+    SharePlan,
+    Snapshot,
+)
+
+Pieces = tuple[tuple[int, int], ...]
+
+
+def after(snapshot: Snapshot, plan: Plan) -> Snapshot:
+    """The snapshot as the book would show it once the plan is carried out, without jobs."""
+    nodes = {view.id: view for view in snapshot.nodes}
+    for placement in plan.placements:
+        for member in placement.members:
+            nodes[member.node_id] = _with_member(nodes[member.node_id], member)
+    return replace(snapshot, nodes=tuple(nodes.values()), jobs=())
+
+
+def _with_member(view: NodeView, member: MemberPlan) -> NodeView:
+    shares = {share.card_id: share for share in member.shares}
+    cards = tuple(_with_share(card, shares.get(card.id)) for card in view.cards)
+    return replace(
+        view,
+        used_form=member.form,
+        allocations=view.allocations + 1,
+        cpu_milli_used=view.cpu_milli_used + member.cpu_milli,
+        host_memory_mib_used=view.host_memory_mib_used + member.host_memory_mib,
+        cards=cards,
+    )
+
+
+def _with_share(card: CardView, share: SharePlan | None) -> CardView:
+    if share is None:
+        return card
+    busy = tuple(sorted(card.busy + share.memory))
+    return replace(card, busy=busy, compute_busy=tuple(sorted(card.compute_busy + share.compute)))
+
+
+def emptied(snapshot: Snapshot) -> Snapshot:
+    """The best state this fleet could ever be in: nothing used, held or down, every zone open to every form."""
+    nodes = tuple(
+        replace(
+            view,
+            up=True,
+            held=False,
+            zone_id=4,
+            zone_forms=frozenset(Form),
+            used_form=None,
+            allocations=0,
+            cpu_milli_used=0,
+            host_memory_mib_used=0,
+            cards=tuple(replace(card, held=False, busy=(), compute_busy=()) for card in view.cards),
+        )
+        for view in snapshot.nodes
+    )
+    return replace(snapshot, nodes=nodes, reserves=(), jobs=())
+
+
+def placeable(snapshot: Snapshot, job: JobView, number: int) -> bool:
+    """Whether this ask of the job could be placed now, counting neither its waiting time nor the quota.
+
+    Gangs only without reserves: their members are then independent of each other.
+    """
+    ask = replace(job.asks[number], after_s=0)
+    alone = replace(job, asks=(replace(ask, nodes=1),), over_quota=False, submitted_at=snapshot.at)
+    forms = list(Form) if ask.form is AskForm.AUTO else [Form(ask.form.value)]
+    if ask.nodes > 1 and snapshot.reserves:
+        raise ValueError("gangs are only tried without reserves")
+    for form in forms:
+        able = [view for view in snapshot.nodes if _fits(snapshot, alone, view, form)]
+        if ask.nodes == 1 or job.distance is not Distance.SAME_LEAF:
+            found = len(able) >= ask.nodes
+        else:
+            leaves = [(view.site, view.room, view.leaf) for view in able if view.leaf]
+            found = any(leaves.count(leaf) >= ask.nodes for leaf in leaves)
+        if found:
+            return True
+    return False
+
+
+def _fits(snapshot: Snapshot, job: JobView, view: NodeView, form: Form) -> bool:
+    trial = replace(snapshot, jobs=(job,))
+    for member in _members(job.asks[0], job, view, form):
+        plan = Plan(snapshot.rule, (Placement(job.id, 0, (member,)),), ())
+        if not check_plan(trial, plan):
+            return True
+    return False
+
+
+def _members(ask: Ask, job: JobView, view: NodeView, form: Form) -> Iterator[MemberPlan]:
+    size = len(view.cards) if form is Form.WHOLE else ask.cards_per_node
+    for cards in combinations(view.cards, size):
+        shares = [_share(ask, card, form) for card in cards]
+        if all(share is not None for share in shares):
+            is_whole = form is Form.WHOLE
+            yield MemberPlan(
+                view.id,
+                form,
+                view.managers.get(form.value, ""),
+                view.cpu_milli if is_whole else job.cpu_milli,
+                view.host_memory_mib if is_whole else job.host_memory_mib,
+                tuple(share for share in shares if share is not None),
+            )
+
+
+def _share(ask: Ask, card: CardView, form: Form) -> SharePlan | None:
+    if form is Form.CONTAINER:
+        memory = _units(card.busy, card.memory_mib, ask.memory_mib or card.memory_mib)
+        compute = _units(card.compute_busy, 1000, ask.compute_milli)
+    else:
+        memory, compute = ((0, card.memory_mib),), ((0, 1000),)
+    if memory is None or compute is None:
+        return None
+    return SharePlan(card.id, card.seat_id, card.block_id, memory, compute)
+
+
+def _units(busy: Pieces, size: int, wanted: int) -> Pieces | None:
+    """The lowest free units, one by one."""
+    free = [n for n in range(size) if not any(lo <= n < hi for lo, hi in busy)][:wanted]
+    if len(free) < wanted:
+        return None
+    starts = [n for n in free if n - 1 not in free]
+    ends = [n + 1 for n in free if n + 1 not in free]
+    return tuple(zip(starts, ends, strict=True))
