@@ -14,15 +14,26 @@ from django.utils.translation import pgettext
 
 Balance = Mapping[str, Any]
 
-# colour and pattern of each account; the patterns tell them apart without colour
-ACCOUNT_MARKS: Final[Mapping[str, tuple[str, str]]] = {
-    "used": ("#3d7bd9", ""),
-    "cleaning": ("#7fb3e6", "."),
-    "held": ("#d08a2e", "x"),
-    "headroom": ("#8f86c9", "-"),
-    "stranded": ("#9aa3ad", "/"),
-    "free": ("#c9d0d8", ""),
+# The pattern of each account tells it apart without colour; colours are --gc-account-… in static/css/app.css.
+ACCOUNT_MARKS: Final[Mapping[str, str]] = {
+    "used": "",
+    "cleaning": ".",
+    "held": "x",
+    "headroom": "-",
+    "stranded": "/",
+    "free": "",
 }
+
+TICKS: Final = {"tickformat": "%H:%M\n%Y-%m-%d", "hoverformat": "%Y-%m-%d %H:%M", "tickangle": 0, "nticks": 9}
+PATTERN: Final = {"fillmode": "overlay", "size": 6, "solidity": 0.25}
+DEFAULT_BUCKETS: Final = 24
+BUCKETS: Final[Mapping[dt.timedelta, int]] = {dt.timedelta(days=7): 28, dt.timedelta(days=30): 30}  # 6 h, 1 day
+
+
+def buckets(start: dt.datetime, end: dt.datetime) -> int:
+    """How many equal parts to cut a window into; never shorter than a second."""
+    length = end - start
+    return min(BUCKETS.get(length, DEFAULT_BUCKETS), max(1, int(length.total_seconds())))
 
 
 def account_names() -> dict[str, str]:
@@ -56,20 +67,21 @@ def bucket_rows(series: Sequence[Balance]) -> list[dict[str, Any]]:
 
 def balance_figure(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Stacked bars, one a bucket, in average cards; times in the reader's zone, which stands on the axis."""
-    import plotly.graph_objects as go  # noqa: PLC0415  half a second that only this page pays
+    import plotly.graph_objects as go  # half a second that only this page pays
 
     names = account_names()
     zone = _fixed_zone(rows)
     middles = [(row["start"] + (row["end"] - row["start"]) / 2).astimezone(zone) for row in rows]
     widths = [(row["end"] - row["start"]).total_seconds() * 1000 for row in rows]
     figure = go.Figure(layout={"template": "none"})
-    for account, (colour, pattern) in ACCOUNT_MARKS.items():
+    for account, pattern in ACCOUNT_MARKS.items():
         figure.add_bar(
             name=names[account],
+            meta=account,
             x=[moment.strftime("%Y-%m-%d %H:%M:%S") for moment in middles],
             y=[row["cards"][account] for row in rows],
             width=widths,
-            marker={"color": colour, "line": {"width": 0}, "pattern": {"shape": pattern, "size": 5, "solidity": 0.35}},
+            marker={"line": {"width": 0}, "pattern": {**PATTERN, "shape": pattern}},
             hovertemplate="%{y:,.2f}",
         )
     figure.update_layout(
@@ -78,7 +90,7 @@ def balance_figure(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         hovermode="x unified",
         margin={"l": 56, "r": 8, "t": 8, "b": 48},
         legend={"orientation": "h", "y": 1.12, "x": 0, "traceorder": "normal"},
-        xaxis={"title": {"text": _("time (%(zone)s, %(offset)s)") % _zone_names(zone)}, "type": "date"},
+        xaxis={"title": {"text": _("time (%(zone)s)") % {"zone": _zone_name(zone)}}, "type": "date", **TICKS},
         yaxis={"title": {"text": _("cards (average)")}, "rangemode": "tozero"},
     )
     return plain(figure)
@@ -91,8 +103,9 @@ def _fixed_zone(rows: Sequence[Mapping[str, Any]]) -> dt.timezone:
     return dt.timezone(end.utcoffset() or dt.timedelta(0))
 
 
-def _zone_names(zone: dt.timezone) -> dict[str, str]:
-    return {"zone": timezone.get_current_timezone_name(), "offset": str(zone)}
+def _zone_name(zone: dt.timezone) -> str:
+    name, offset = timezone.get_current_timezone_name(), str(zone)
+    return name if name == offset else f"{name}, {offset}"
 
 
 def plain(figure: Any) -> dict[str, Any]:

@@ -67,7 +67,9 @@ class SubmitForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false", "class": "mono"}),
         help_text=_("Split into words as a shell does, but nothing is expanded. For pipes write: bash -c '…'"),
     )
-    form = forms.ChoiceField(label=_("Form"), choices=lambda: labels.choices("ask_form"))
+    form = forms.ChoiceField(
+        label=_("Form"), choices=lambda: labels.choices("ask_form"), help_text=_("Automatic: whichever is ready first.")
+    )
     nodes = forms.IntegerField(label=_("Nodes"), initial=1, min_value=1, max_value=BIG)
     cards_per_node = forms.IntegerField(
         label=_("Cards per node"), initial=1, min_value=0, max_value=BIG, help_text=_("0: no card, CPU only.")
@@ -82,11 +84,21 @@ class SubmitForm(forms.Form):
         choices=lambda: [("", pgettext_lazy("fallback", "nothing else")), *labels.choices("ask_form")],
         help_text=_("The same cards in another form."),
     )
-    then_after_min = forms.IntegerField(label=_("… after waiting (minutes)"), initial=10, min_value=0, max_value=BIG // 60)
-    cpu_cores = forms.DecimalField(label=_("CPU cores per node"), initial=1, min_value=0, decimal_places=3, max_digits=9)
-    host_memory_mib = forms.IntegerField(label=_("Host memory per node (MiB)"), initial=1024, min_value=0, max_value=BIG)
+    then_after_min = forms.IntegerField(
+        label=_("… after waiting (minutes)"), initial=10, min_value=0, max_value=BIG // 60
+    )
+    cpu_cores = forms.DecimalField(
+        label=_("CPU cores per node"), initial=1, min_value=0, decimal_places=3, max_digits=9
+    )
+    host_memory_mib = forms.IntegerField(
+        label=_("Host memory per node (MiB)"), initial=1024, min_value=0, max_value=BIG
+    )
     walltime_min = forms.IntegerField(
-        label=_("Time limit (minutes)"), initial=60, min_value=1, max_value=BIG // 60, help_text=_("It is stopped then.")
+        label=_("Time limit (minutes)"),
+        initial=60,
+        min_value=1,
+        max_value=BIG // 60,
+        help_text=_("It is stopped then."),
     )
     kind = forms.ChoiceField(label=_("Kind of work"), choices=lambda: labels.choices("kind"), initial="other")
     image = forms.CharField(label=_("Container image"), required=False, max_length=300)
@@ -185,7 +197,12 @@ def _leaves(errors: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], s
     if isinstance(errors, Mapping):
         return [leaf for name, value in errors.items() for leaf in _leaves(value, (*path, str(name)))]
     if isinstance(errors, list):
-        nested = [leaf for i, item in enumerate(errors) if isinstance(item, Mapping) for leaf in _leaves(item, (*path, str(i)))]
+        nested = [
+            leaf
+            for i, item in enumerate(errors)
+            if isinstance(item, Mapping)
+            for leaf in _leaves(item, (*path, str(i)))
+        ]
         return nested + [(path or ("",), str(item)) for item in errors if not isinstance(item, Mapping)]
     return [(path or ("",), str(errors))]
 
@@ -252,13 +269,16 @@ class BooksForm(FilterForm):
     """The window and the cut of the balance. A value that is not right is named and its default stands."""
 
     WINDOWS: Final = {"24h": dt.timedelta(hours=24), "7d": dt.timedelta(days=7), "30d": dt.timedelta(days=30)}
-    BUCKETS: Final = {"24h": 24, "7d": 28, "30d": 30}
-    OWN_BUCKETS: Final = 24
 
     window = forms.ChoiceField(
         label=_("Window"),
         required=False,
-        choices=[("24h", _("last 24 hours")), ("7d", _("last 7 days")), ("30d", _("last 30 days")), ("own", _("from … to"))],
+        choices=[
+            ("24h", _("last 24 hours")),
+            ("7d", _("last 7 days")),
+            ("30d", _("last 30 days")),
+            ("own", _("from … to")),
+        ],
     )
     start = forms.DateTimeField(label=_("From"), required=False, widget=_moment_input())
     end = forms.DateTimeField(label=_("To"), required=False, widget=_moment_input())
@@ -296,10 +316,6 @@ class BooksForm(FilterForm):
             self.add_error("start", _("“From” lies in the future, which has no books yet."))
             return now - dt.timedelta(days=1), now
         return start.astimezone(dt.UTC), end.astimezone(dt.UTC)
-
-    @property
-    def buckets(self) -> int:
-        return self.BUCKETS.get(self.chosen.get("window", "24h"), self.OWN_BUCKETS)
 
     @property
     def cut(self) -> dict[str, Any]:

@@ -112,7 +112,7 @@ FORMS: Final[Mapping[StrEnum, Look]] = {
 }
 
 ASK_FORMS: Final[Mapping[StrEnum, Look]] = {
-    AskForm.AUTO: Look(pgettext_lazy("form", "whichever is ready first")),
+    AskForm.AUTO: Look(pgettext_lazy("form", "automatic")),
     AskForm.CONTAINER: FORMS[Form.CONTAINER],
     AskForm.BLOCK: FORMS[Form.BLOCK],
     AskForm.WHOLE: FORMS[Form.WHOLE],

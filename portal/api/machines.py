@@ -31,6 +31,7 @@ class Nodes(Listing):
     queryset = Node.objects.none()
 
     @extend_schema(
+        operation_id="nodes_list",
         summary="Nodes, newest first",
         parameters=[
             OpenApiParameter("simulated", bool),

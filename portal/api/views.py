@@ -37,6 +37,7 @@ class Jobs(Listing):
     queryset = Job.objects.none()
 
     @extend_schema(
+        operation_id="jobs_list",
         summary="Jobs that you may see, newest first",
         parameters=[
             OpenApiParameter("state", str, enum=[s.value for s in JobState]),
@@ -84,7 +85,7 @@ def _client_key(request: Request) -> str | None:
     key = request.headers.get("Idempotency-Key")
     if key is None:
         return None
-    if not 1 <= len(key) <= MAX_KEY or not key.isprintable():
+    if not (key.strip() and len(key) <= MAX_KEY and key.isprintable()):
         raise ValidationError({"Idempotency-Key": _("Give 1 to %(n)d printable characters.") % {"n": MAX_KEY}})
     return key
 

@@ -42,12 +42,16 @@ def refusal(value: str) -> labels.Text:
 
 @register.inclusion_tag("partials/when.html")
 def when(moment: dt.datetime | str | None, form: str = "full") -> dict[str, Any]:
-    """A time in the reader's zone, UTC in the title. `moment` may be the API's ISO text. `form`: full or short."""
+    """A time in the reader's zone, UTC in the title. `moment` may be the API's ISO text.
+
+    `form`: full, or short (no seconds, no year when it is this one)."""
     parsed = parse_datetime(moment) if isinstance(moment, str) else moment
     if parsed is None:
         return {"moment": None}
     local = timezone.localtime(parsed)
-    pattern = "%Y-%m-%d %H:%M" if form == "short" else "%Y-%m-%d %H:%M:%S"
+    pattern = "%Y-%m-%d %H:%M:%S"
+    if form == "short":
+        pattern = "%m-%d %H:%M" if local.year == timezone.localtime().year else "%Y-%m-%d %H:%M"
     utc = parsed.astimezone(dt.UTC)
     return {"moment": parsed, "text": local.strftime(pattern), "utc": utc.strftime("%Y-%m-%d %H:%M:%S UTC")}
 
@@ -72,17 +76,17 @@ def cores(milli: int | None) -> str:
 
 @register.filter
 def duration(seconds: float | None) -> str:
-    """Two parts at most: 45 s, 3 min 20 s, 2 h 5 min, 4 d 3 h."""
+    """Two parts at most: 45 s, 3 min 20 s, 2 h 5 min, 4 d."""
     if seconds is None:
         return "—"
     whole = max(0, int(seconds))
-    if whole < MINUTE:
-        return _("%(s)d s") % {"s": whole}
-    if whole < HOUR:
-        return _("%(m)d min %(s)d s") % {"m": whole // MINUTE, "s": whole % MINUTE}
-    if whole < DAY:
-        return _("%(h)d h %(m)d min") % {"h": whole // HOUR, "m": whole % HOUR // MINUTE}
-    return _("%(d)d d %(h)d h") % {"d": whole // DAY, "h": whole % DAY // HOUR}
+    parts = [
+        _("%(n)d d") % {"n": whole // DAY} if whole >= DAY else "",
+        _("%(n)d h") % {"n": whole % DAY // HOUR} if whole % DAY >= HOUR else "",
+        _("%(n)d min") % {"n": whole % HOUR // MINUTE} if whole % HOUR >= MINUTE and whole < DAY else "",
+        _("%(n)d s") % {"n": whole % MINUTE} if whole % MINUTE and whole < HOUR else "",
+    ]
+    return " ".join(part for part in parts if part) or _("%(n)d s") % {"n": 0}
 
 
 @register.filter

@@ -66,7 +66,7 @@ def recorded_home(folder: DataFolder) -> Path | None:
 
 def new_home(folder: DataFolder, account: Account, homes: Sequence[Path]) -> Path:
     """Make a home that `account` can enter and record it in the data folder."""
-    name = hashlib.sha256(str(folder.path).encode()).hexdigest()[:16]
+    name = f"postgres-{hashlib.sha256(str(folder.path).encode()).hexdigest()[:16]}"
     for parent in homes:
         home = parent / name
         try:

@@ -41,7 +41,9 @@ def theme(request: HttpRequest) -> HttpResponseBase:
     if choice in THEMES:
         User.objects.filter(pk=request.user.pk).update(theme=choice)
     target = request.POST.get("next", "")
-    safe = url_has_allowed_host_and_scheme(target, allowed_hosts={request.get_host()}, require_https=request.is_secure())
+    safe = url_has_allowed_host_and_scheme(
+        target, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+    )
     return redirect(target if safe else "home")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase
@@ -14,6 +15,8 @@ from ledger.models import Project
 from portal import charts
 from portal.forms import BooksForm, card_models, zone_choices
 from portal.views.gate import signed_in
+
+SHORTEST_WITHOUT_SECONDS = dt.timedelta(minutes=1)
 
 
 def _form(request: HttpRequest) -> BooksForm:
@@ -32,12 +35,20 @@ def books(request: HttpRequest) -> HttpResponseBase:
         "form": form,
         "start": start,
         "end": end,
+        "chart_query": _fixed(request, start, end),
         "balance": answer["exact"] if form.exact else answer,
         "lines": _lines(answer["exact"] if form.exact else answer),
         "exact": answer["exact"],
         "balanced": answer["exact"]["capacity"] == sum(charts.amount(answer["exact"], a) for a in charts.ACCOUNT_MARKS),
     }
     return render(request, "books/books.html", context)
+
+
+def _fixed(request: HttpRequest, start: dt.datetime, end: dt.datetime) -> str:
+    """The query string with this very window, so that the chart shows what the balance above it shows."""
+    query = request.GET.copy()
+    query["window"], query["start"], query["end"] = "own", start.isoformat(), end.isoformat()
+    return query.urlencode()
 
 
 def _lines(balance: dict[str, Any]) -> list[dict[str, Any]]:
@@ -57,7 +68,7 @@ def chart(request: HttpRequest) -> HttpResponseBase:
     """The part with the chart and its table; the page loads it after the balance itself."""
     form = _form(request)
     start, end = form.span(database_now())
-    buckets = min(form.buckets, max(1, int((end - start).total_seconds())))
-    rows = charts.bucket_rows(reports.balance_series(start, end, buckets, **form.cut))
+    rows = charts.bucket_rows(reports.balance_series(start, end, charts.buckets(start, end), **form.cut))
     context = {"figure": charts.balance_figure(rows), "rows": rows, "names": charts.account_names(), "form": form}
+    context["times"] = "full" if (end - start) / len(rows) < SHORTEST_WITHOUT_SECONDS else "short"
     return render(request, "books/chart.html", context)

@@ -95,7 +95,9 @@ def node_rows(nodes: Sequence[Node], viewer: User) -> list[NodeRow]:
 
 
 def _card_rows(node_ids: Iterable[int], viewer: User) -> list[CardRow]:
-    seats = CardSeat.objects.filter(NOW, node__in=node_ids).select_related("card", "card__status", "block").order_by("slot")
+    seats = (
+        CardSeat.objects.filter(NOW, node__in=node_ids).select_related("card", "card__status", "block").order_by("slot")
+    )
     rows = {seat.card_id: CardRow(seat) for seat in seats}
     for hold in Hold.objects.filter(NOW, card__in=rows):
         if hold.card_id is not None:
@@ -146,12 +148,15 @@ def free_now() -> list[dict[str, Any]]:
     cell = ("node__simulated", "zone", "slug", "card__model")
 
     def counted(seats: QuerySet[CardSeat]) -> dict[tuple[Any, ...], int]:
-        rows = seats.annotate(zone=Subquery(zone), slug=Subquery(slug)).order_by().values_list(*cell).annotate(n=Count("pk"))
+        rows = (
+            seats.annotate(zone=Subquery(zone), slug=Subquery(slug))
+            .order_by()
+            .values_list(*cell)
+            .annotate(n=Count("pk"))
+        )
         return {tuple(row[:-1]): row[-1] for row in rows}
 
     total, free = counted(CardSeat.objects.filter(NOW, ~Q(node__state=NodeState.RETIRED))), counted(free_seats())
+    names = ("simulated", "zone", "slug", "model")
     order = sorted(total, key=lambda key: (key[0], key[1] or "", key[3]))
-    return [
-        {"simulated": key[0], "zone": key[1], "slug": key[2], "model": key[3], "cards": total[key], "free": free.get(key, 0)}
-        for key in order
-    ]
+    return [{**dict(zip(names, key, strict=True)), "cards": total[key], "free": free.get(key, 0)} for key in order]

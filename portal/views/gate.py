@@ -14,6 +14,7 @@ from django_htmx.http import HttpResponseClientRefresh
 
 View = Callable[..., HttpResponseBase]
 ROWS = 50
+PAGE_DIGITS = 9
 
 
 def signed_in(view: View) -> View:
@@ -32,11 +33,9 @@ def signed_in(view: View) -> View:
 def page_of(request: HttpRequest, rows: QuerySet[Any]) -> Page[Any]:
     """The page that `?page=` asks for; nonsense is page 1, beyond the end is the last."""
     text = request.GET.get("page", "1")
-    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 1
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= PAGE_DIGITS else 1
     return Paginator(rows, ROWS).get_page(max(1, number))
 
 
 def request_id(request: HttpRequest) -> str:
     return str(getattr(request, "request_id", ""))
-
-

@@ -1,4 +1,4 @@
-"""One job: its timeline, placement, reasons, live log and cancelling. Shows the same facts as GET /api/v1/jobs/{id}/."""
+"""One job: its timeline, placement, reasons, live log and cancelling. The facts are those of GET /api/v1/jobs/{id}/."""
 
 from __future__ import annotations
 
@@ -121,7 +121,8 @@ def job_log_file(request: HttpRequest, pk: int) -> HttpResponseBase:
     try:
         first = logs.read(job, 0, rank)
     except (DriverError, ReplyLost, OSError) as error:
-        return HttpResponse(_("The log can't be read now: %(why)s") % {"why": error}, status=503, content_type="text/plain")
+        text = _("The log can't be read now: %(why)s") % {"why": error}
+        return HttpResponse(text, status=503, content_type="text/plain; charset=utf-8")
     response = StreamingHttpResponse(_log_parts(job, rank, first), content_type="text/plain; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="job-{job.pk}-{rank}.log"'
     return response

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from ledger.errors import Refused
 from ledger.models import Job, Project, User
-from ledger.vocabulary import LIVE_JOB_STATES
+from ledger.vocabulary import LIVE_JOB_STATES, ProjectState, SiteRole
 from portal.api.serializers import JobInput
 from portal.forms import PAGE_FIELDS, JobFilter, SubmitForm, card_models
 from portal.views.gate import page_of, request_id, signed_in
@@ -53,9 +53,8 @@ def _filtered(form: JobFilter, user: User) -> QuerySet[Job]:
 @require_http_methods(["GET", "HEAD", "POST"])
 @signed_in
 def submit(request: HttpRequest) -> HttpResponseBase:
-    """The form makes the same body as POST /api/v1/jobs/, is judged by the same JobInput and queued by the same call."""
-    projects = Project.objects.filter(memberships__user=request.user, memberships__role__in=queue.MAY_SUBMIT)
-    projects = projects.order_by("slug")
+    """The form makes the body that POST /api/v1/jobs/ takes; the same JobInput judges it, the same call queues it."""
+    projects = _projects(request.user)
     initial = {"client_key": uuid.uuid4().hex, "project": request.GET.get("project", "")}
     data = request.POST if request.method == "POST" else None
     form = SubmitForm(data, initial=initial, projects=projects, models=card_models())
@@ -66,6 +65,14 @@ def submit(request: HttpRequest) -> HttpResponseBase:
             return redirect("job", pk=job.pk)
     status = 422 if form.is_bound else 200
     return render(request, "jobs/submit.html", {"form": form, "projects": projects}, status=status)
+
+
+def _projects(user: User) -> QuerySet[Project]:
+    """Where the person may submit: a choice of the select field, checked again by the queue."""
+    visible = Project.objects.visible_to(user).filter(state=ProjectState.ACTIVE).order_by("slug")
+    if user.site_role == SiteRole.ADMIN:
+        return visible
+    return visible.filter(memberships__user=user, memberships__role__in=queue.MAY_SUBMIT)
 
 
 def _submitted(request: HttpRequest, form: SubmitForm) -> Job | None:

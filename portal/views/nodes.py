@@ -22,8 +22,8 @@ def node_list(request: HttpRequest) -> HttpResponseBase:
     models = [(model, model) for model in card_models(simulated=simulated)]
     form = NodeFilter(request.GET, known={"zone": zone_choices(), "model": models})
     page = page_of(request, filtered_nodes(form.chosen, simulated=form.simulated))
-    context = {"form": form, "page": page, "rows": node_rows(page.object_list, request.user), "simulated": form.simulated}
-    return render(request, "nodes/list.html", context)
+    rows = node_rows(page.object_list, request.user)
+    return render(request, "nodes/list.html", {"form": form, "page": page, "rows": rows, "simulated": form.simulated})
 
 
 @require_safe

@@ -57,6 +57,7 @@ class Group:
             _write(f"{root}/memory.max", str(memory_bytes))
             if os.path.exists(f"{root}/memory.swap.max"):
                 _write(f"{root}/memory.swap.max", "0")
+            _write(f"{root}/memory.oom.group", "1")
             _write(f"{root}/cpu.max", f"{quota} {_PERIOD_US}")
             _write(f"{root}/cpu.weight", str(min(10_000, max(1, cpu_milli // 10))))
             _write(f"{root}/pids.max", str(pids_max))

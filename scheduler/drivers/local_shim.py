@@ -192,9 +192,13 @@ class Shim:
         if not first or grace_s <= 0:
             return
         checkpoint = self.run_order["checkpoint_signal"]
-        self._signal(checkpoint or signal.SIGTERM)
-        if checkpoint and checkpoint != signal.SIGTERM:
-            self.soft_at = now + grace_s / 2  # half of the grace to write the checkpoint, half to end
+        if not checkpoint:
+            self._ask_to_end()
+            return
+        # To the command alone: most processes that it may have started would die of a signal they don't expect.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self.command_group, checkpoint)
+        self.soft_at = now + grace_s / 2  # half of the grace to write the checkpoint, half to end
 
     def _look_at_clock(self) -> None:
         now = time.monotonic()
@@ -205,16 +209,24 @@ class Shim:
             self._begin_stop(_BACKSTOP_GRACE_S)
         if self.soft_at is not None and now >= self.soft_at:
             self.soft_at = None
-            self._signal(signal.SIGTERM)
+            self._ask_to_end()
         if self.hard_at is not None and now >= self.hard_at and self.status is None:
             self.ending.killed_hard = True
             self._kill_everything()
 
     def _look_at_memory(self) -> None:
-        """Without cgroups: the processes of a member together may not use more than its limit."""
+        """A member over its limit ends as a whole, not as a torso that holds its cards and waits for a dead process.
+
+        With cgroups the kernel kills one process and counts it; without, all its processes together are measured here.
+        """
+        if self.group is not None:
+            if self.status is None and self.group.oom_kills():
+                self.ending.over_memory = True
+                self._kill_everything()
+            return
         now = time.monotonic()
         limit = self.limits["memory_bytes"]
-        if self.group is not None or not self.limits["watch_memory"] or now < self.next_look:
+        if not self.limits["watch_memory"] or now < self.next_look:
             return
         self.next_look = now + _MEMORY_LOOK_S
         pids = process_tree.descendants(os.getpid())
@@ -226,9 +238,9 @@ class Shim:
             self.ending.over_memory = True
             self._kill_everything()
 
-    def _signal(self, number: int) -> None:
+    def _ask_to_end(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.command_group, number)
+            os.killpg(self.command_group, signal.SIGTERM)
 
     def _kill_everything(self) -> bool:
         remove = self.run_order.get("remove_argv")

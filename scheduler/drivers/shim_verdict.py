@@ -29,7 +29,7 @@ class Ending:
         self.stopped = False  # a stop was asked for while it ran
         self.killed_hard = False  # the grace ran out
         self.over_walltime = False
-        self.over_memory = False  # seen by the shim, where there are no cgroups
+        self.over_memory = False  # noticed by the shim, which then ended the member
         self.oom_kills = 0
         self.limit_hits = 0
         self.peak_bytes: int | None = None

@@ -220,6 +220,8 @@ def _rule_amounts(case: _Case) -> Iterator[str]:
             yield "not every card of the machine"
         if large < max(ask.cards_per_node, 1 if ask.memory_mib else 0):
             yield "the machine has too few cards of that size"
+        if ask.model and not cards:
+            yield "the machine has no card of that model"
         return
     if len(shares) != ask.cards_per_node or large != len(shares) or not shares:
         yield "not the cards that were asked for"

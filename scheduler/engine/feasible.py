@@ -35,8 +35,8 @@ def no_driver(look: Lens) -> Bools:
 
 
 def model(look: Lens) -> Bools | None:
-    """One matching card is enough to pass on; a whole machine must have no others."""
-    if not look.shape.model:
+    """One matching card is enough to pass on; a whole machine must have no others. Work without cards has no model."""
+    if not look.shape.model or (look.is_container and look.shape.cards == 0):
         return None
     refused: Bools = look.match.sum(axis=0) == 0
     if look.is_whole:

@@ -22,10 +22,21 @@
     });
   }
 
+  // Traces name their account in `meta`; its colour comes from the style sheet.
+  function coloured(traces) {
+    const style = getComputedStyle(root);
+    const of = (name) => style.getPropertyValue(name).trim();
+    return traces.map((trace) => {
+      const pattern = Object.assign({}, trace.marker.pattern, { fgcolor: of("--gc-pattern") });
+      const marker = Object.assign({}, trace.marker, { color: of("--gc-account-" + trace.meta), pattern: pattern });
+      return Object.assign({}, trace, { marker: marker });
+    });
+  }
+
   function draw(box) {
     const figure = JSON.parse(document.getElementById(box.dataset.figure).textContent);
-    box.figureLayout = figure.layout;
-    window.Plotly.newPlot(box, figure.data, themed(figure.layout), { displayModeBar: false, responsive: true })
+    const options = { displayModeBar: false, responsive: true };
+    window.Plotly.react(box, coloured(figure.data), themed(figure.layout), options)
       .then(() => { box.dataset.drawn = "true"; });
   }
 
@@ -35,8 +46,6 @@
 
   document.addEventListener("htmx:load", (event) => drawAll(event.detail.elt.parentNode || document));
   new MutationObserver(() => {
-    document.querySelectorAll(".chart[data-drawn]").forEach((box) => {
-      window.Plotly.relayout(box, themed(box.figureLayout));
-    });
+    document.querySelectorAll(".chart[data-drawn]").forEach(draw);
   }).observe(root, { attributes: true, attributeFilter: ["data-bs-theme"] });
 })();

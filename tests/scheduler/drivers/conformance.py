@@ -1,4 +1,4 @@
-"""What every driver must do, as tests to inherit: `class TestMine(DriverConformance)` plus the hooks at the top.
+"""What every driver must do, as tests to inherit: `class TestMine(MyCase, DriverConformance)`, MyCase a DriverCase.
 
 Nothing here knows a database, a process or a clock of its own; a driver's own test module adds what only it promises.
 """
@@ -27,8 +27,8 @@ from scheduler.drivers.base import (
 )
 
 
-class DriverConformance:
-    """Inherit, set the features, and write the hooks."""
+class DriverCase:
+    """Features and hooks to fill in, and tools for tests of one driver."""
 
     # -- features: a driver without one skips the tests that need it, which pytest reports with the reason
     ends_by_signal: ClassVar[bool] = True  # a member can die by a signal of its own
@@ -137,6 +137,10 @@ class DriverConformance:
         if not getattr(self, feature):
             pytest.skip(f"this driver does not promise it: {feature}")
 
+
+class DriverConformance(DriverCase):
+    """The tests. Inherit them together with a DriverCase whose hooks are written."""
+
     # -- start ------------------------------------------------------------------------------------------------------
 
     def test_start_returns_at_once_and_the_member_ends_by_itself(self, driver: Driver) -> None:
@@ -145,7 +149,9 @@ class DriverConformance:
         end = self.wait_for(driver, spec.key, Phase.EXITED)
         assert (end.exit_code, end.end_reason) == (0, EndReason.EXIT)
         assert (end.job_id, end.fence) == (spec.job_id, spec.fence)
-        assert end.started_at is not None and end.ended_at is not None and end.started_at <= end.ended_at
+        assert end.started_at is not None
+        assert end.ended_at is not None
+        assert end.started_at <= end.ended_at
 
     def test_an_exit_code_is_passed_on(self, driver: Driver) -> None:
         spec = self.spec(self.command(exit_code=3))
@@ -207,7 +213,9 @@ class DriverConformance:
         assert end.end_reason == EndReason.START_FAILED
         assert "no-such-program-here" in end.message
 
-    @pytest.mark.parametrize("name", ["LD_PRELOAD", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "GPU_COMMONS_RANK"])
+    @pytest.mark.parametrize(
+        "name", ["LD_PRELOAD", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "GPU_COMMONS_RANK"]
+    )
     def test_a_job_cannot_set_what_the_grant_decides(self, driver: Driver, name: str) -> None:
         self.need("checks_environment")
         spec = self.spec(environment={name: "all"})

@@ -9,15 +9,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import ClassVar
+
+import pytest
 
 from scheduler.drivers import cgroup_probe, cgroups, process_tree, sandbox
 from scheduler.drivers import member_folder as files
+from scheduler.drivers.base import Driver
 from scheduler.drivers.local import LocalDriver
 from scheduler.drivers.podman import find_podman
+from tests.scheduler.drivers.conformance import DriverCase
 
 NODE = "node-1"
 
@@ -69,7 +74,11 @@ class Box:
         for hierarchy in cgroups.candidates():
             for root in hierarchy.roots.values():
                 with suppress(FileNotFoundError):
-                    found += [entry.path for entry in os.scandir(f"{root}/{cgroups.PARENT}") if entry.name.startswith(self.instance)]
+                    found += [
+                        entry.path
+                        for entry in os.scandir(f"{root}/{cgroups.PARENT}")
+                        if entry.name.startswith(self.instance)
+                    ]
         return found
 
     def processes(self, key: str) -> list[int]:
@@ -95,6 +104,7 @@ START_CODE = """
 import sys, time
 from pathlib import Path
 from scheduler.drivers.base import MemberSpec
+from scheduler.drivers.base import Driver
 from scheduler.drivers.local import LocalDriver
 data, node, key, job = sys.argv[1:5]
 driver = LocalDriver(Path(data), node)
@@ -129,3 +139,46 @@ def phase_it_saw(process: subprocess.Popen[str]) -> str:
 def kill_hard(process: subprocess.Popen[str]) -> None:
     process.kill()
     process.communicate()
+
+
+class LocalCase(DriverCase):
+    """Hooks of the conformance suite for real processes. Members print `ran` once each time they run."""
+
+    node = NODE
+    options: ClassVar[dict[str, bool]] = {}
+
+    @pytest.fixture(autouse=True)
+    def _box(self, tmp_path: Path) -> Iterator[None]:
+        self.box = Box(tmp_path / "data", self.options)
+        yield
+        self.box.close()
+
+    def make_driver(self) -> LocalDriver:
+        return self.box.driver()
+
+    def command(self, *, seconds: float = 0.0, exit_code: int = 0) -> Sequence[str]:
+        return ["sh", "-c", f"echo ran; sleep {seconds}; exit {exit_code}"]
+
+    def runs(self, driver: Driver, key: str) -> int:
+        return self.whole_log(driver, key).count(b"ran\n")
+
+    def printing_command(self, lines: int) -> Sequence[str]:
+        return ["sh", "-c", f"i=0; while [ $i -lt {lines} ]; do echo line $i; i=$((i+1)); done"]
+
+    def signalled_command(self) -> Sequence[str]:
+        return ["sh", "-c", "kill -TERM $$; sleep 60"]
+
+    def polite_command(self) -> Sequence[str]:
+        return ["sh", "-c", "trap 'echo last words; exit 0' TERM; echo ready; while :; do sleep 0.05; done"]
+
+    def stubborn_command(self) -> Sequence[str]:
+        return ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done"]
+
+    def greedy_command(self) -> Sequence[str]:
+        # Several processes, each below 64 MiB alone: what counts is the member as a whole.
+        hog = "dd if=/dev/zero of=/dev/null bs=48M count=100000 2>/dev/null"
+        return ["sh", "-c", f"{hog} & {hog} & {hog} & wait"]
+
+    def lose_next_reply(self, driver: Driver) -> None:
+        assert isinstance(driver, LocalDriver)
+        driver.handshake_s = 0.0

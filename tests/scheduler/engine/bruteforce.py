@@ -133,9 +133,11 @@ def _share(ask: Ask, card: CardView, form: Form) -> SharePlan | None:
 
 def _units(busy: Pieces, size: int, wanted: int) -> Pieces | None:
     """The lowest free units, one by one."""
-    free = [n for n in range(size) if not any(lo <= n < hi for lo, hi in busy)][:wanted]
+    taken = {n for lo, hi in busy for n in range(lo, hi)}
+    free = [n for n in range(size) if n not in taken][:wanted]
     if len(free) < wanted:
         return None
-    starts = [n for n in free if n - 1 not in free]
-    ends = [n + 1 for n in free if n + 1 not in free]
+    given = set(free)
+    starts = [n for n in free if n - 1 not in given]
+    ends = [n + 1 for n in free if n + 1 not in given]
     return tuple(zip(starts, ends, strict=True))

@@ -106,7 +106,7 @@ def some_intervals(dice: Random, size: int) -> tuple[tuple[int, int], ...]:
 
 
 def some_cards(dice: Random, node_id: int, used: Form | None) -> tuple[CardView, ...]:
-    size = dice.choice((0, 1, 2, 4, 4))
+    size = dice.choice((0, 1, 2, 4, 4, 4))
     cut = dice.choice(((), (0, 0, 1, 1), (0, 0, 0, 0), (0, 1, 2, 2), (0, None, 1, 0)))
     alike = dice.choice((None, (dice.choice(MEMORIES), dice.choice("AB"))))
     made = []
@@ -137,20 +137,20 @@ def some_busy(dice: Random, used: Form | None, memory: int) -> tuple[tuple[int, 
 
 
 def some_node(dice: Random, node_id: int) -> NodeView:
-    used = dice.choice((None, None, None, *Form))
+    used = dice.choice((None, None, None, None, Form.CONTAINER, *Form))
     cards = some_cards(dice, node_id, used)
-    zone = dice.choice((4, 4, 4, 1, 2, 3, 5, None))
+    zone = dice.choice((4, 4, 4, 4, 4, 1, 2, 3, 5, None))
     linked = dice.random() < 0.5
     links = tuple((a.id, b.id, dice.choice((0, 64, 300))) for n, a in enumerate(cards) for b in cards[n + 1 :])
     return node(
         node_id,
         cards,
-        simulated=dice.random() < 0.15,
+        simulated=dice.random() < 0.1,
         up=dice.random() < 0.9,
         held=dice.random() < 0.1,
         zone_id=zone,
         zone_forms=frozenset() if zone is None else ZONES[zone],
-        managers={form.value: f"drv-{form}" for form in Form if dice.random() < 0.9},
+        managers={form.value: f"drv-{form}" for form in Form if dice.random() < 0.95},
         leaf=dice.choice(("l1", "l1", "l2", "")),
         rack=dice.choice(("k1", "k2", "")),
         interconnect=dice.choice(tuple(Interconnect)),
@@ -167,11 +167,11 @@ def some_ask(dice: Random) -> Ask:
     return Ask(
         form=dice.choice(tuple(AskForm)),
         nodes=dice.choice((1, 1, 1, 2, 3)),
-        cards_per_node=dice.choice((0, 1, 1, 2, 2, 3, 4)),
-        memory_mib=dice.choice((0, 0, 3, 8, 12, 20)),
-        after_s=dice.choice((0, 0, 0, 60, 5000)),
-        model=dice.choice(("", "", "", "A", "C")),
-        compute_milli=dice.choice((0, 0, 0, 250, 1000)),
+        cards_per_node=dice.choice((0, 1, 1, 1, 2, 2, 3, 4)),
+        memory_mib=dice.choice((0, 0, 3, 3, 8, 12, 20)),
+        after_s=dice.choice((0, 0, 0, 0, 60, 5000)),
+        model=dice.choice((*[""] * 6, "A", "A", "C")),
+        compute_milli=dice.choice((*[0] * 5, 250, 1000)),
     )
 
 
@@ -179,16 +179,16 @@ def some_job(dice: Random, job_id: int) -> JobView:
     return job(
         job_id,
         *(some_ask(dice) for _ in range(dice.randint(1, 3))),
-        cpu_milli=dice.choice((0, 500, 1000, 4000)),
+        cpu_milli=dice.choice((0, 500, 1000, 1000, 4000)),
         host_memory_mib=dice.choice((0, 1000, 5000)),
-        interconnect=dice.choice((Interconnect.ANY, Interconnect.ANY, *Interconnect)),
+        interconnect=dice.choice((*[Interconnect.ANY] * 5, *Interconnect)),
         distance=dice.choice(tuple(Distance)),
-        labels=dice.choice((frozenset(), frozenset(), frozenset({"x"}), frozenset({"z"}))),
+        labels=dice.choice((*[frozenset()] * 8, frozenset({"x"}), frozenset({"z"}))),
         priority=dice.randint(-1, 1),
         submitted_at=float(dice.randint(900, 1000)),
-        simulated=dice.random() < 0.15,
+        simulated=dice.random() < 0.1,
         key_work=dice.random() < 0.25,
-        over_quota=dice.random() < 0.1,
+        over_quota=dice.random() < 0.05,
     )
 
 
