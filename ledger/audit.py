@@ -19,7 +19,8 @@ SEALER_LOCK = 7_130_001  # advisory lock: one sealer at a time
 GENESIS = "0" * 64
 
 COLUMNS = (
-    "id, at, actor_id, on_behalf_of_id, via, verb, target_type, target_id, project_id, before, after, reason, request_id"
+    "id, at, actor_id, on_behalf_of_id, via, verb, target_type, target_id, project_id, before, after, "
+    "reason, request_id"
 )
 
 
@@ -156,7 +157,9 @@ def verify(anchor: Path | None = None) -> Verdict:
         return Verdict(False, position, f"{late} rows are older than 10 minutes and not sealed, the first is {first}")
     missing = [p for p in anchors if p > position]
     if missing:
-        return Verdict(False, position, f"the chain ends at {position}, but position {min(missing)} was anchored outside")
+        return Verdict(
+            False, position, f"the chain ends at {position}, but position {min(missing)} was anchored outside"
+        )
     return Verdict(True, position, f"{position} rows, head {digest}")
 
 

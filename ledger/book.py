@@ -54,7 +54,9 @@ class MemberOrder:
 
 def lock_for_opening(project_ids: Iterable[int], node_ids: Iterable[int]) -> dt.datetime:
     """Lock what will be consumed, in the house order, and return the instant from which periods may start."""
-    list(Project.objects.filter(pk__in=set(project_ids)).order_by("pk").select_for_update(no_key=True).values_list("pk"))
+    list(
+        Project.objects.filter(pk__in=set(project_ids)).order_by("pk").select_for_update(no_key=True).values_list("pk")
+    )
     list(Node.objects.filter(pk__in=set(node_ids)).order_by("pk").select_for_update(no_key=True).values_list("pk"))
     return database_now()
 
@@ -65,7 +67,9 @@ def open_attempt(
     """Open one attempt of a queued job on all its nodes, or raise: Conflict when the job is no longer queued,
     django.db.IntegrityError when the database refuses the placement. Run it inside a savepoint."""
     _inside_transaction()
-    moved = Job.objects.filter(pk=job_id, state=JobState.QUEUED).update(state=JobState.STARTING, placed_at=now, message="")
+    moved = Job.objects.filter(pk=job_id, state=JobState.QUEUED).update(
+        state=JobState.STARTING, placed_at=now, message=""
+    )
     if not moved:
         raise Conflict(f"job {job_id} is no longer queued", code="lost_race")
     attempt = _new_attempt(job_id, now)
@@ -100,6 +104,7 @@ def open_attempt(
         for allocation, member in zip(allocations, members, strict=True)
         for share in member.shares
     )
+    _check_cover_now()
     audit.record(
         actor=None,
         via=via,
@@ -112,6 +117,14 @@ def open_attempt(
         at=now,
     )
     return attempt, allocations
+
+
+def _check_cover_now() -> None:
+    """A whole machine or block that is not covered must fail in the caller's savepoint, not at the commit of a batch."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SET CONSTRAINTS form_covers_its_cards IMMEDIATE; SET CONSTRAINTS form_covers_its_cards DEFERRED"
+        )
 
 
 def _new_attempt(job_id: int, now: dt.datetime) -> Attempt:
@@ -160,9 +173,7 @@ def mark_unknown(*, allocation_id: int, message: str) -> bool:
     if attempt.state not in (AttemptState.STARTING, AttemptState.RUNNING):
         return False
     now = database_now()
-    Attempt.objects.filter(pk=attempt.pk).update(
-        state=AttemptState.UNKNOWN, unknown_since=now, message=message[:500]
-    )
+    Attempt.objects.filter(pk=attempt.pk).update(state=AttemptState.UNKNOWN, unknown_since=now, message=message[:500])
     audit.record(
         actor=None,
         via="task",
@@ -212,7 +223,9 @@ def begin_close_many(
     _inside_transaction()
     wanted = {ending.attempt_id: ending for ending in endings}
     job_ids = Attempt.objects.filter(pk__in=wanted).values_list("job_id", flat=True)
-    jobs = {job.pk: job for job in Job.objects.filter(pk__in=set(job_ids)).order_by("pk").select_for_update(no_key=True)}
+    jobs = {
+        job.pk: job for job in Job.objects.filter(pk__in=set(job_ids)).order_by("pk").select_for_update(no_key=True)
+    }
     attempts = list(
         Attempt.objects.filter(pk__in=wanted).exclude(state__in=[AttemptState.STOPPING, AttemptState.ENDED])
     )
@@ -227,9 +240,9 @@ def begin_close_many(
             job.state, job.message = JobState.STOPPING, ending.message[:500]
     Attempt.objects.bulk_update(attempts, ["state", "outcome", "exit_code", "message"])
     Job.objects.bulk_update([job for job, *_ in moves], ["state", "message"])
-    Allocation.objects.filter(
-        attempt__in=attempts, state__in=[AllocationState.OPENING, AllocationState.ACTIVE]
-    ).update(state=AllocationState.CLOSING, closing_at=now)
+    Allocation.objects.filter(attempt__in=attempts, state__in=[AllocationState.OPENING, AllocationState.ACTIVE]).update(
+        state=AllocationState.CLOSING, closing_at=now
+    )
     audit.record_many(
         audit.row(
             actor=actor,
@@ -281,7 +294,9 @@ def close_many(allocation_ids: Sequence[int]) -> list[int]:
 def _end_jobs(ended: Sequence[tuple[Job, Attempt]], now: dt.datetime) -> None:
     """Jobs whose attempt ended: queued again after a fault of the machine, else in their final state."""
     closing = dict(
-        Allocation.objects.filter(attempt__in=[a.pk for _, a in ended]).values_list("attempt_id", "closing_at").order_by("closing_at")
+        Allocation.objects.filter(attempt__in=[a.pk for _, a in ended])
+        .values_list("attempt_id", "closing_at")
+        .order_by("closing_at")
     )
     moves: list[tuple[Job, JobState, str]] = []
     for job, attempt in ended:

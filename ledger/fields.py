@@ -25,7 +25,9 @@ class Int4MultiRangeField(_Field):
     def db_type(self, connection: Any) -> str:
         return "int4multirange"
 
-    def from_db_value(self, value: Multirange[int] | None, expression: Any, connection: Any) -> tuple[Interval, ...] | None:
+    def from_db_value(
+        self, value: Multirange[int] | None, expression: Any, connection: Any
+    ) -> tuple[Interval, ...] | None:
         return None if value is None else as_intervals(value)
 
     def get_prep_value(self, value: Sequence[Interval] | Multirange[int] | None) -> Multirange[int] | None:
@@ -46,9 +48,9 @@ def as_intervals(value: Multirange[int]) -> tuple[Interval, ...]:
     return tuple((int(r.lower), int(r.upper)) for r in value if r.lower is not None and r.upper is not None)
 
 
-def period_field(**options: Any) -> DateTimeRangeField[Any, Any]:
+def period_field() -> Any:
     """A half-open range of UTC instants; an open end means "still so"."""
-    return DateTimeRangeField(default_bounds="[)", **options)
+    return DateTimeRangeField()
 
 
 __all__ = ["Int4MultiRangeField", "Interval", "as_intervals", "period_field"]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from django.db import connection, transaction
+from django.db.models import Q, Sum
 from django.utils.translation import gettext as _
 
 from ledger import audit
@@ -103,7 +104,12 @@ def hold_inside(
         via=via,
         verb="hold.placed",
         target=hold,
-        after={"node": node.hostname if node else None, "card": card.uuid if card else None, "kind": kind, "rule": rule},
+        after={
+            "node": node.hostname if node else None,
+            "card": card.uuid if card else None,
+            "kind": kind,
+            "rule": rule,
+        },
         reason=reason,
         request_id=request_id,
         at=now,
@@ -153,7 +159,7 @@ def sync_node(seen: SeenNode) -> Changes:
     """Bring one known node in line with what was seen: cards that appear, vanish, move or return, links, size."""
     changes = Changes()
     with transaction.atomic(durable=True):
-        node = Node.objects.filter(hostname=seen.hostname).select_for_update(no_key=True).first()
+        node = _lock_touched(seen).get(seen.hostname)
         if node is None:
             changes.conflicts.append((seen.hostname, "an unknown node reports", "register it with import_fleet"))
             return changes
@@ -163,6 +169,13 @@ def sync_node(seen: SeenNode) -> Changes:
             _sync_cards(node, seen, changes)
             _sync_links(seen)
     return changes
+
+
+def _lock_touched(seen: SeenNode) -> dict[str, Node]:
+    """Lock the node, and by the house order also the nodes where its reported cards sat until now, by host name."""
+    seats = CardSeat.objects.filter(card__uuid__in=[card.uuid for card in seen.cards], period__upper_inf=True)
+    nodes = Node.objects.filter(Q(hostname=seen.hostname) | Q(pk__in=seats.values("node_id")))
+    return {node.hostname: node for node in nodes.order_by("pk").select_for_update(no_key=True)}
 
 
 def _sync_state(node: Node, seen: SeenNode, changes: Changes) -> None:
@@ -192,6 +205,12 @@ def _sync_size(node: Node, seen: SeenNode, changes: Changes) -> None:
     }
     if before == after:
         return
+    taken = Allocation.objects.filter(node=node, period__upper_inf=True).aggregate(
+        cpu_milli=Sum("cpu_milli", default=0), host_memory_mib=Sum("host_memory_mib", default=0)
+    )
+    if any(after[name] < taken[name] for name in after):
+        changes.conflicts.append((node.hostname, "it shrank below what is allocated on it", "end those jobs first"))
+        return
     Node.objects.filter(pk=node.pk).update(**after)
     audit.record(actor=None, via="task", verb="node.resized", target=node, before=before, after=after)
     changes.events.append(f"{node.hostname} was resized")
@@ -205,13 +224,19 @@ def _sync_cards(node: Node, seen: SeenNode, changes: Changes) -> None:
             _card_vanished(seat, changes)
     for card in seen.cards:
         seat_now = seats.get(card.uuid)
+        if card.lost:
+            continue
         if seat_now is None:
             _card_appeared(node, card, changes)
-        elif not card.lost:
+        else:
             _card_returned(seat_now, changes)
             if seat_now.slot != card.slot:
                 changes.conflicts.append(
-                    (card.uuid, f"slot {card.slot} instead of {seat_now.slot}", "the index is only for display; nothing")
+                    (
+                        card.uuid,
+                        f"slot {card.slot} instead of {seat_now.slot}",
+                        "the index is only for display; nothing",
+                    )
                 )
 
 
@@ -303,17 +328,19 @@ def _sync_links(seen: SeenNode) -> None:
 
 def cut_into_blocks(*, node: Node, size: int) -> int:
     """Group the node's seats into blocks of `size` cards by slot, when no seat is in a block yet. Returns how many."""
-    seats = list(CardSeat.objects.filter(node=node, period__upper_inf=True, block=None).order_by("slot"))
-    if size < 1 or len(seats) < size or Block.objects.filter(node=node).exists():
-        return 0
-    count = len(seats) // size
     with transaction.atomic(durable=True):
         lock_node(node.pk)
+        seats = list(CardSeat.objects.filter(node=node, period__upper_inf=True, block=None).order_by("slot"))
+        if size < 1 or len(seats) < size or Block.objects.filter(node=node).exists():
+            return 0
+        count = len(seats) // size
         blocks = Block.objects.bulk_create(Block(node=node, n=n) for n in range(count))
         for n, block in enumerate(blocks):
             members = [seat.pk for seat in seats[n * size : (n + 1) * size]]
             CardSeat.objects.filter(pk__in=members).update(block=block)
-        audit.record(actor=None, via="command", verb="node.blocks.cut", target=node, after={"blocks": count, "size": size})
+        audit.record(
+            actor=None, via="command", verb="node.blocks.cut", target=node, after={"blocks": count, "size": size}
+        )
     return count
 
 

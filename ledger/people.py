@@ -30,7 +30,9 @@ def create_token(*, user: User, label: str, days: int | None, actor: User | None
             created_at=now,
             expires_at=now + dt.timedelta(days=days) if days else None,
         )
-        audit.record(actor=actor, via=via, verb="token.created", target=token, reason=reason, after={"user": user.username})
+        audit.record(
+            actor=actor, via=via, verb="token.created", target=token, reason=reason, after={"user": user.username}
+        )
     return secret
 
 

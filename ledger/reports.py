@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,7 +83,7 @@ def balance_series(start: dt.datetime, end: dt.datetime, buckets: int, **cut: An
     """One balance for each of `buckets` equal parts of the window, cut at whole seconds."""
     total = int((end - start).total_seconds())
     edges = [start + dt.timedelta(seconds=total * i // buckets) for i in range(buckets)] + [end]
-    return [balance(a, b, **cut) for a, b in zip(edges, edges[1:], strict=False) if b > a]
+    return [balance(a, b, **cut) for a, b in pairwise(edges) if b > a]
 
 
 def _rounded(values: Mapping[tuple[str, str, str], Fraction]) -> dict[tuple[str, str, str], int]:

@@ -39,7 +39,7 @@ def ingest(node: Node, report: Mapping[str, Any]) -> Receipt:
             _count(node, None, FaultKind.CLOCK, None, f"the node's clock is {ahead} s ahead", now)
             note = "your clock is ahead; the portal's clock counts"
         boot, newest = _boot(node, report["boot_id"], now)
-        if not newest or not _newer(node, boot, report["sequence"]):
+        if not _newer(node, boot, newest, report):
             return Receipt(False, faults, "older than what is known")
         _store(node, boot, report, now)
         Node.objects.filter(pk=node.pk).update(seen_at=now)
@@ -52,9 +52,14 @@ def _boot(node: Node, boot_id: str, now: dt.datetime) -> tuple[NodeBoot, bool]:
     return boot, not NodeBoot.objects.filter(node=node, pk__gt=boot.pk).exists()
 
 
-def _newer(node: Node, boot: NodeBoot, sequence: int) -> bool:
+def _newer(node: Node, boot: NodeBoot, newest: bool, report: Mapping[str, Any]) -> bool:
     last = NodeReport.objects.filter(node=node).first()
-    return last is None or last.boot_id != boot.pk or sequence > last.sequence
+    if last is None:
+        return True
+    if last.boot_id == boot.pk:
+        return bool(report["sequence"] > last.sequence)
+    # A late report of a boot never heard of before looks like a new boot; the node's next own report puts it right.
+    return newest or bool(report["sent_at"] > last.sent_at)
 
 
 def _store(node: Node, boot: NodeBoot, report: Mapping[str, Any], now: dt.datetime) -> None:
@@ -133,9 +138,7 @@ def _count_faults(node: Node, events: Sequence[Mapping[str, Any]], now: dt.datet
     return counted
 
 
-def _count(
-    node: Node, card: Card | None, kind: FaultKind, code: int | None, message: str, now: dt.datetime
-) -> Fault:
+def _count(node: Node, card: Card | None, kind: FaultKind, code: int | None, message: str, now: dt.datetime) -> Fault:
     fault = Fault.objects.filter(node=node, card=card, kind=kind, code=code, cleared_at=None).first()
     if fault is None:
         return Fault.objects.create(

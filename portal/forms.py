@@ -310,8 +310,8 @@ class BooksForm(FilterForm):
         length = self.WINDOWS.get(self.chosen.get("window", "24h"))
         if length is not None:
             return now - length, now
-        end = min(self.chosen.get("end") or now, now)
-        start = self.chosen.get("start") or end - dt.timedelta(days=1)
+        end = min(self.chosen.get("end") or now, now).replace(microsecond=0)
+        start = (self.chosen.get("start") or end - dt.timedelta(days=1)).replace(microsecond=0)
         if start >= end:
             self.add_error("start", _("“From” lies in the future, which has no books yet."))
             return now - dt.timedelta(days=1), now

@@ -16,8 +16,8 @@ REFERENCE_MIB = ASSUMED_MEMORY["T4"]  # a pod's gpu_milli is a part of some card
 
 
 def job_of_row(row: Mapping[str, str], project: str, speed: float, index: int) -> dict[str, Any]:
-    """A pod of the openb 2023 pod list as a JobInput: shares become MiB of a T4, 8 cards a whole machine or a container,
-    the lifetime is divided by `speed` and kept between 1 s and 2 min."""
+    """A pod of the openb 2023 pod list as a JobInput: shares become MiB of a T4, 8 cards a whole machine or a
+    container, the lifetime is divided by `speed` and kept between 1 s and 2 min."""
     cards, milli = int(row["num_gpu"]), int(row["gpu_milli"])
     lifetime = float(row["deletion_time"]) - float(row["scheduled_time"] or row["creation_time"])
     seconds = min(LONGEST_S, max(SHORTEST_S, lifetime / speed))

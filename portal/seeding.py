@@ -130,9 +130,7 @@ def agent_facts(*extra: str) -> dict[str, Any]:
     """What the node agent sees on this machine, from one run of the agent itself."""
     command = [sys.executable, "-m", "scheduler.agent", "--print", "--hostname", local_hostname(), *extra]
     command += ["--spool", str(settings.DATA_DIR / "agent-spool")]
-    done = subprocess.run(  # noqa: S603  our own program
-        command, capture_output=True, text=True, timeout=60, check=True, cwd=settings.BASE_DIR
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, cwd=settings.BASE_DIR)
     facts: dict[str, Any] = json.loads(done.stdout)
     return facts
 

@@ -10,7 +10,9 @@ from portal import environment as env
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env.text("GPU_COMMONS_DATA", str(BASE_DIR / ".data")))
 DEBUG = env.flag("DEBUG")
-SECRET_KEY = env.required("SECRET_KEY", "run `python3 manage.py up`, which makes one, or set at least 50 random characters")
+SECRET_KEY = env.required(
+    "SECRET_KEY", "run `python3 manage.py up`, which makes one, or set at least 50 random characters"
+)
 ALLOWED_HOSTS = env.items("ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
 PORTAL_URL = env.text("PORTAL_URL", "http://127.0.0.1:8000")
 CSRF_TRUSTED_ORIGINS = env.items("CSRF_TRUSTED_ORIGINS", "")

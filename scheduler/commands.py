@@ -17,7 +17,7 @@ from django.db.models import F
 from ledger.clock import database_now
 from ledger.models import Allocation, CardShare
 from ledger.vocabulary import CommandState, CommandVerb, Form, Outcome
-from scheduler.drivers.base import Driver, DriverError, GrantedCard, MemberSpec, Phase, StartRefused
+from scheduler.drivers.base import Driver, DriverError, GrantedCard, MemberSpec, Phase
 from scheduler.drivers.batch import StopOrder, start_many, stop_many
 from scheduler.drivers.registry import driver
 from scheduler.ending import confirm_closed, confirm_running, end_attempt, note_unknown
@@ -89,11 +89,12 @@ def _start_failed(command: Command, error: Exception) -> None:
         note_unknown(allocation_id=command.allocation_id, message=f"no answer from {command.driver}: {error}")
         _later(command, _back_off(command), str(error))
         return
+    # StartRefused too: it was closed before (then this changes nothing) or can't ever start. The refusal is written
+    # last: a runner that dies between the two finds the command again.
+    end_attempt(attempt_id=command.attempt_id, outcome=Outcome.START_FAILED, message=error.message)
     Command.objects.filter(pk=command.pk, state=CommandState.PENDING).update(
         state=CommandState.REFUSED, done_at=database_now(), tries=command.tries, last_error=error.message[:500]
     )
-    if not isinstance(error, StartRefused):
-        end_attempt(attempt_id=command.attempt_id, outcome=Outcome.START_FAILED, message=error.message)
 
 
 def _back_off(command: Command) -> float:
@@ -147,7 +148,9 @@ def member_specs(allocation_ids: list[int]) -> Mapping[int, MemberSpec]:
     """What the drivers must know of these allocations, by allocation id."""
     wanted = Allocation.objects.filter(pk__in=allocation_ids).select_related("attempt__job", "node")
     cards: dict[int, list[GrantedCard]] = {}
-    shares = CardShare.objects.filter(allocation__in=allocation_ids).select_related("card", "seat").order_by("seat__slot")
+    shares = (
+        CardShare.objects.filter(allocation__in=allocation_ids).select_related("card", "seat").order_by("seat__slot")
+    )
     for share in shares:
         cards.setdefault(share.allocation_id, []).append(
             GrantedCard(
@@ -187,4 +190,3 @@ def _spec(allocation: Allocation, cards: tuple[GrantedCard, ...], gang: tuple[st
         data_paths=tuple(job.data_paths),
         checkpoint_signal=job.checkpoint,
     )
-

@@ -112,9 +112,9 @@ def confirm_closed(allocation_ids: Sequence[int]) -> list[int]:
     """Drivers confirmed that nothing of these runs and all is clean: free the cards, finish the stop commands."""
     with transaction.atomic(durable=True):
         closed = book.close_many(allocation_ids)
-        Command.objects.filter(
-            allocation__in=allocation_ids, verb=CommandVerb.STOP, state=CommandState.PENDING
-        ).update(state=CommandState.DONE, done_at=database_now())
+        Command.objects.filter(allocation__in=allocation_ids, verb=CommandVerb.STOP, state=CommandState.PENDING).update(
+            state=CommandState.DONE, done_at=database_now()
+        )
         wake_after_commit("scheduler.tick")
     return closed
 

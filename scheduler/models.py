@@ -28,7 +28,9 @@ class Decision(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["job"], condition=Q(attempt__isnull=True), name="one_waiting_decision_a_job")
+            models.UniqueConstraint(
+                fields=["job"], condition=Q(attempt__isnull=True), name="one_waiting_decision_a_job"
+            )
         ]
 
     def __str__(self) -> str:

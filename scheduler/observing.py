@@ -103,7 +103,9 @@ def _verdict(
 
 def _end_over_walltime() -> int:
     now, ended = database_now(), 0
-    for job in Job.objects.filter(state=JobState.RUNNING, started_at__isnull=False).only("pk", "started_at", "walltime_s"):
+    for job in Job.objects.filter(state=JobState.RUNNING, started_at__isnull=False).only(
+        "pk", "started_at", "walltime_s"
+    ):
         if job.started_at is not None and now - job.started_at > dt.timedelta(seconds=job.walltime_s):
             attempt = Attempt.objects.filter(job=job).exclude(state=AttemptState.ENDED).first()
             if attempt is not None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
 from django.db import connection, transaction
-from psycopg.types.json import Jsonb
 
 from ledger.clock import database_now
 from ledger.models import Job, QuotaGrant
-from ledger.vocabulary import Resource
+from ledger.vocabulary import Refusal, Resource
 from scheduler import snapshot
 from scheduler.commit import Committed, commit_plan
 from scheduler.engine.plan import plan
@@ -23,6 +23,7 @@ from scheduler.models import Decision
 PLACEMENT_LOCK = 7_130_002
 ROUNDS = 5  # a refused placement is tried again at once, with what the database knows now
 BUDGET_S = 5.0
+FINAL_FOR_NOW = (Refusal.QUOTA, Refusal.PROJECT_ENDED)  # looking again in the same tick changes nothing
 REFRESH = dt.timedelta(seconds=20)  # an unchanged reason is stamped again this often
 
 
@@ -53,12 +54,14 @@ def _rounds() -> dict[str, Any]:
         jobs = snapshot.queued_jobs()
         if not jobs:
             break
-        snap = snapshot.read(jobs, _over_quota(jobs))
+        # what the database refused for good would only take room from the others in the next round
+        snap = snapshot.read([job for job in jobs if job.pk not in total.refused_jobs], _over_quota(jobs))
         proposal = plan(snap)
         done = commit_plan(snap, proposal)
         total.placed += done.placed
         total.refused.update(done.refused)
-        _record_waiting(jobs, proposal, done)
+        total.refused_jobs |= {job: why for job, why in done.refused_jobs.items() if why in FINAL_FOR_NOW}
+        _record_waiting(jobs, proposal, total.refused_jobs | done.refused_jobs)
         if not done.refused or monotonic() - started > BUDGET_S:
             break
     return {"placed": total.placed, "refused": dict(total.refused), "looked_at": len(jobs)}
@@ -97,10 +100,10 @@ def _fits(job: Job, ask: dict[str, Any], left: dict[tuple[int, str], int]) -> bo
     return all(left.get((job.project_id, resource), need) >= need for resource, need in needs.items())
 
 
-def _record_waiting(jobs: Sequence[Job], proposal: Plan, done: Committed) -> None:
+def _record_waiting(jobs: Sequence[Job], proposal: Plan, refused: Mapping[int, Refusal]) -> None:
     """Store why each job waits and its place in the queue, but only when that changed or grew old."""
     waiting = {w.job_id: w for w in proposal.waiting}
-    for job_id, reason in done.refused_jobs.items():
+    for job_id, reason in refused.items():
         waiting[job_id] = Waiting(job_id=job_id, by_ask=({reason: 1},))
     known = {d.job_id: d for d in Decision.objects.filter(job_id__in=list(waiting), attempt=None)}
     now = database_now()
@@ -142,12 +145,11 @@ def _upsert(rows: Iterable[Decision]) -> None:
         "INSERT INTO scheduler_decision (job_id, at, first_at, count, rule, seed, reasons, never, position, scores, "
         "neighbours) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, '[]', '[]') "
         "ON CONFLICT (job_id) WHERE attempt_id IS NULL DO UPDATE SET "
-        + ", ".join(f"{name} = excluded.{name}" for name in changed)  # noqa: S608  column names of this function
+        + ", ".join(f"{name} = excluded.{name}" for name in changed)
     )
     values = [
-        (r.job_id, r.at, r.first_at, r.count, r.rule, r.seed, Jsonb(r.reasons), r.never, r.position) for r in rows
+        (r.job_id, r.at, r.first_at, r.count, r.rule, r.seed, json.dumps(r.reasons), r.never, r.position) for r in rows
     ]
     if values:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.executemany(statement, values)
-

@@ -24,9 +24,7 @@ class KeyReused(Refused):
     """An Idempotency-Key came again with another body (HTTP 422)."""
 
 
-def submit(
-    *, data: dict[str, Any], actor: User, via: str, client_key: str | None = None, request_id: str = ""
-) -> Job:
+def submit(*, data: dict[str, Any], actor: User, via: str, client_key: str | None = None, request_id: str = "") -> Job:
     """Queue a job. `data` is a validated JobInput; the same client_key and data give the first job again."""
     digest = hashlib.sha256(json.dumps(data, sort_keys=True, default=str).encode()).hexdigest()
     known = _known(actor, client_key, digest)
@@ -37,9 +35,15 @@ def submit(
             return _insert(data, actor, via, client_key, digest, request_id)
     except IntegrityError:
         known = _known(actor, client_key, digest)  # the other of two equal requests won
-        if known is None:
-            raise
-        return known
+        if known is not None:
+            return known
+        if client_key and Job.objects.filter(by=actor, client_key=client_key).exists():
+            raise KeyReused(  # for a job of a project that the actor has left
+                _("This Idempotency-Key was used before with another body."),
+                field="Idempotency-Key",
+                code="idempotency_key_reused",
+            ) from None
+        raise
 
 
 def _known(actor: User, client_key: str | None, digest: str) -> Job | None:
@@ -54,9 +58,7 @@ def _known(actor: User, client_key: str | None, digest: str) -> Job | None:
     return job
 
 
-def _insert(
-    data: dict[str, Any], actor: User, via: str, client_key: str | None, digest: str, request_id: str
-) -> Job:
+def _insert(data: dict[str, Any], actor: User, via: str, client_key: str | None, digest: str, request_id: str) -> Job:
     project = Project.objects.visible_to(actor).filter(slug=data["project"]).first()
     if project is None:
         raise Refused(_("There is no such project, or you are not in it."), field="project", code="unknown_project")
@@ -96,7 +98,11 @@ def _check_access(project: Project, actor: User) -> None:
             code="role",
         )
     today = database_now().date()
-    if project.state != ProjectState.ACTIVE or (project.ends_on and project.ends_on < today) or project.starts_on > today:
+    if (
+        project.state != ProjectState.ACTIVE
+        or (project.ends_on and project.ends_on < today)
+        or project.starts_on > today
+    ):
         raise Refused(
             _("Project %(project)s takes no new work now (it runs from %(start)s to %(end)s).")
             % {"project": project.slug, "start": project.starts_on, "end": project.ends_on or "…"},

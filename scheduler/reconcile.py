@@ -95,9 +95,7 @@ def _seen(facts: NodeFacts) -> SeenNode:
         online=facts.online,
         cpu_milli=facts.cpu_milli,
         host_memory_mib=facts.host_memory_mib,
-        cards=tuple(
-            SeenCard(c.uuid, c.slot, c.model, c.memory_mib, c.virtual, c.memory_assumed) for c in facts.cards
-        ),
+        cards=tuple(SeenCard(c.uuid, c.slot, c.model, c.memory_mib, c.virtual, c.memory_assumed) for c in facts.cards),
     )
 
 
@@ -171,7 +169,10 @@ def _silent_agents() -> Iterable[Mismatch]:
         if node.seen_at is None or now - node.seen_at > SILENT_AFTER:
             last = node.seen_at.isoformat() if node.seen_at else "never"
             yield Mismatch(
-                "agent_silent", node.hostname, f"last report: {last}", "start the agent; the node gets no new work until then"
+                "agent_silent",
+                node.hostname,
+                f"last report: {last}",
+                "start the agent; the node gets no new work until then",
             )
 
 
@@ -185,7 +186,12 @@ def _against_driver(name: str) -> Iterable[Mismatch]:
     for seen in target.list_members():
         if seen.key not in book and seen.phase != Phase.EXITED and not _just_closed(seen.key):
             yield Mismatch(
-                "orphan_member", seen.key, "the driver runs it, the book has no live allocation", "stop it", name, None,
+                "orphan_member",
+                seen.key,
+                "the driver runs it, the book has no live allocation",
+                "stop it",
+                name,
+                None,
                 target.simulated,
             )
     overdue = [

@@ -29,12 +29,12 @@ def recorded(name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     close_old_connections()
     try:
         TaskRun.objects.update_or_create(
-            name=name, defaults={"started_at": database_now()}, create_defaults={"started_at": database_now(), "runs": 0}
+            name=name,
+            defaults={"started_at": database_now()},
+            create_defaults={"started_at": database_now(), "runs": 0},
         )
         result = work()
-        TaskRun.objects.filter(name=name).update(
-            ended_at=database_now(), ok=True, result=result, runs=F("runs") + 1
-        )
+        TaskRun.objects.filter(name=name).update(ended_at=database_now(), ok=True, result=result, runs=F("runs") + 1)
     except OperationalError as error:
         log.warning("%s: the database is away (%s); the next run looks again", name, str(error).splitlines()[0])
         close_old_connections()

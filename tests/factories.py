@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any
+
+from django.contrib.auth.hashers import make_password
 
 from ledger.clock import database_now
 from ledger.inventory import SeenCard, SeenNode, cut_into_blocks, sync_node
@@ -30,7 +33,7 @@ from scheduler import snapshot
 from scheduler.queue import submit
 
 ALL_FORMS = (Form.CONTAINER, Form.BLOCK, Form.WHOLE)
-PASSWORD = "correct horse battery staple"  # noqa: S105  of people who exist in tests only
+PASSWORD = "correct horse battery staple"
 
 
 def constant_rows() -> None:
@@ -43,7 +46,13 @@ def constant_rows() -> None:
 
 def user(name: str, site_role: SiteRole = SiteRole.RESEARCHER) -> User:
     found = User.objects.filter(username=name).first()
-    return found or User.objects.create_user(name, password=PASSWORD, site_role=site_role)
+    return found or User.objects.create(username=name, password=_hashed(), site_role=site_role)
+
+
+@cache
+def _hashed() -> str:
+    """Hashing is slow on purpose; once a run is enough."""
+    return make_password(PASSWORD)
 
 
 def project(slug: str = "vision", **members: ProjectRole) -> Project:

@@ -3,724 +3,1528 @@
 import django.contrib.auth.models
 import django.contrib.auth.validators
 import django.contrib.postgres.constraints
-from django.contrib.postgres.operations import BtreeGistExtension
 import django.contrib.postgres.fields
 import django.contrib.postgres.fields.ranges
 import django.contrib.postgres.indexes
 import django.db.models.deletion
 import django.utils.timezone
+from django.conf import settings
+from django.contrib.postgres.operations import BtreeGistExtension
+from django.db import migrations, models
+
 import ledger.fields
 import ledger.vocabulary
-from django.conf import settings
-from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('auth', '0012_alter_user_first_name_max_length'),
+        ("auth", "0012_alter_user_first_name_max_length"),
     ]
 
     operations = [
         BtreeGistExtension(),
         migrations.CreateModel(
-            name='Attempt',
+            name="Attempt",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('n', models.PositiveSmallIntegerField()),
-                ('fence', models.BigIntegerField(unique=True)),
-                ('state', models.CharField(choices=[(ledger.vocabulary.AttemptState['STARTING'], ledger.vocabulary.AttemptState['STARTING']), (ledger.vocabulary.AttemptState['RUNNING'], ledger.vocabulary.AttemptState['RUNNING']), (ledger.vocabulary.AttemptState['UNKNOWN'], ledger.vocabulary.AttemptState['UNKNOWN']), (ledger.vocabulary.AttemptState['STOPPING'], ledger.vocabulary.AttemptState['STOPPING']), (ledger.vocabulary.AttemptState['ENDED'], ledger.vocabulary.AttemptState['ENDED'])], default=ledger.vocabulary.AttemptState['STARTING'], max_length=16)),
-                ('outcome', models.CharField(blank=True, choices=[(ledger.vocabulary.Outcome['SUCCEEDED'], ledger.vocabulary.Outcome['SUCCEEDED']), (ledger.vocabulary.Outcome['FAILED'], ledger.vocabulary.Outcome['FAILED']), (ledger.vocabulary.Outcome['OUT_OF_MEMORY'], ledger.vocabulary.Outcome['OUT_OF_MEMORY']), (ledger.vocabulary.Outcome['CANCELLED'], ledger.vocabulary.Outcome['CANCELLED']), (ledger.vocabulary.Outcome['OVER_WALLTIME'], ledger.vocabulary.Outcome['OVER_WALLTIME']), (ledger.vocabulary.Outcome['PREEMPTED'], ledger.vocabulary.Outcome['PREEMPTED']), (ledger.vocabulary.Outcome['START_FAILED'], ledger.vocabulary.Outcome['START_FAILED']), (ledger.vocabulary.Outcome['HARDWARE'], ledger.vocabulary.Outcome['HARDWARE']), (ledger.vocabulary.Outcome['LOST'], ledger.vocabulary.Outcome['LOST'])], default='', max_length=16)),
-                ('exit_code', models.IntegerField(null=True)),
-                ('message', models.CharField(default='', max_length=500)),
-                ('opened_at', models.DateTimeField()),
-                ('unknown_since', models.DateTimeField(null=True)),
-                ('ended_at', models.DateTimeField(null=True)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("n", models.PositiveSmallIntegerField()),
+                ("fence", models.BigIntegerField(unique=True)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            (ledger.vocabulary.AttemptState["STARTING"], ledger.vocabulary.AttemptState["STARTING"]),
+                            (ledger.vocabulary.AttemptState["RUNNING"], ledger.vocabulary.AttemptState["RUNNING"]),
+                            (ledger.vocabulary.AttemptState["UNKNOWN"], ledger.vocabulary.AttemptState["UNKNOWN"]),
+                            (ledger.vocabulary.AttemptState["STOPPING"], ledger.vocabulary.AttemptState["STOPPING"]),
+                            (ledger.vocabulary.AttemptState["ENDED"], ledger.vocabulary.AttemptState["ENDED"]),
+                        ],
+                        default=ledger.vocabulary.AttemptState["STARTING"],
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "outcome",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            (ledger.vocabulary.Outcome["SUCCEEDED"], ledger.vocabulary.Outcome["SUCCEEDED"]),
+                            (ledger.vocabulary.Outcome["FAILED"], ledger.vocabulary.Outcome["FAILED"]),
+                            (ledger.vocabulary.Outcome["OUT_OF_MEMORY"], ledger.vocabulary.Outcome["OUT_OF_MEMORY"]),
+                            (ledger.vocabulary.Outcome["CANCELLED"], ledger.vocabulary.Outcome["CANCELLED"]),
+                            (ledger.vocabulary.Outcome["OVER_WALLTIME"], ledger.vocabulary.Outcome["OVER_WALLTIME"]),
+                            (ledger.vocabulary.Outcome["PREEMPTED"], ledger.vocabulary.Outcome["PREEMPTED"]),
+                            (ledger.vocabulary.Outcome["START_FAILED"], ledger.vocabulary.Outcome["START_FAILED"]),
+                            (ledger.vocabulary.Outcome["HARDWARE"], ledger.vocabulary.Outcome["HARDWARE"]),
+                            (ledger.vocabulary.Outcome["LOST"], ledger.vocabulary.Outcome["LOST"]),
+                        ],
+                        default="",
+                        max_length=16,
+                    ),
+                ),
+                ("exit_code", models.IntegerField(null=True)),
+                ("message", models.CharField(default="", max_length=500)),
+                ("opened_at", models.DateTimeField()),
+                ("unknown_since", models.DateTimeField(null=True)),
+                ("ended_at", models.DateTimeField(null=True)),
             ],
         ),
         migrations.CreateModel(
-            name='Block',
+            name="Block",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('n', models.PositiveSmallIntegerField()),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("n", models.PositiveSmallIntegerField()),
             ],
         ),
         migrations.CreateModel(
-            name='InventoryVersion',
+            name="InventoryVersion",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('version', models.BigIntegerField(default=1)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("version", models.BigIntegerField(default=1)),
             ],
         ),
         migrations.CreateModel(
-            name='User',
+            name="User",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('password', models.CharField(max_length=128, verbose_name='password')),
-                ('last_login', models.DateTimeField(blank=True, null=True, verbose_name='last login')),
-                ('is_superuser', models.BooleanField(default=False, help_text='Designates that this user has all permissions without explicitly assigning them.', verbose_name='superuser status')),
-                ('username', models.CharField(error_messages={'unique': 'A user with that username already exists.'}, help_text='Required. 150 characters or fewer. Letters, digits and @/./+/-/_ only.', max_length=150, unique=True, validators=[django.contrib.auth.validators.UnicodeUsernameValidator()], verbose_name='username')),
-                ('first_name', models.CharField(blank=True, max_length=150, verbose_name='first name')),
-                ('last_name', models.CharField(blank=True, max_length=150, verbose_name='last name')),
-                ('email', models.EmailField(blank=True, max_length=254, verbose_name='email address')),
-                ('is_staff', models.BooleanField(default=False, help_text='Designates whether the user can log into this admin site.', verbose_name='staff status')),
-                ('is_active', models.BooleanField(default=True, help_text='Designates whether this user should be treated as active. Unselect this instead of deleting accounts.', verbose_name='active')),
-                ('date_joined', models.DateTimeField(default=django.utils.timezone.now, verbose_name='date joined')),
-                ('site_role', models.CharField(choices=[(ledger.vocabulary.SiteRole['RESEARCHER'], ledger.vocabulary.SiteRole['RESEARCHER']), (ledger.vocabulary.SiteRole['OPERATOR'], ledger.vocabulary.SiteRole['OPERATOR']), (ledger.vocabulary.SiteRole['MANAGER'], ledger.vocabulary.SiteRole['MANAGER']), (ledger.vocabulary.SiteRole['AUDITOR'], ledger.vocabulary.SiteRole['AUDITOR']), (ledger.vocabulary.SiteRole['ADMIN'], ledger.vocabulary.SiteRole['ADMIN'])], default=ledger.vocabulary.SiteRole['RESEARCHER'], max_length=16)),
-                ('locale', models.CharField(default='en', max_length=8)),
-                ('theme', models.CharField(default='auto', max_length=8)),
-                ('time_zone', models.CharField(default='UTC', max_length=64)),
-                ('groups', models.ManyToManyField(blank=True, help_text='The groups this user belongs to. A user will get all permissions granted to each of their groups.', related_name='user_set', related_query_name='user', to='auth.group', verbose_name='groups')),
-                ('user_permissions', models.ManyToManyField(blank=True, help_text='Specific permissions for this user.', related_name='user_set', related_query_name='user', to='auth.permission', verbose_name='user permissions')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("password", models.CharField(max_length=128, verbose_name="password")),
+                ("last_login", models.DateTimeField(blank=True, null=True, verbose_name="last login")),
+                (
+                    "is_superuser",
+                    models.BooleanField(
+                        default=False,
+                        help_text="Designates that this user has all permissions without explicitly assigning them.",
+                        verbose_name="superuser status",
+                    ),
+                ),
+                (
+                    "username",
+                    models.CharField(
+                        error_messages={"unique": "A user with that username already exists."},
+                        help_text="Required. 150 characters or fewer. Letters, digits and @/./+/-/_ only.",
+                        max_length=150,
+                        unique=True,
+                        validators=[django.contrib.auth.validators.UnicodeUsernameValidator()],
+                        verbose_name="username",
+                    ),
+                ),
+                ("first_name", models.CharField(blank=True, max_length=150, verbose_name="first name")),
+                ("last_name", models.CharField(blank=True, max_length=150, verbose_name="last name")),
+                ("email", models.EmailField(blank=True, max_length=254, verbose_name="email address")),
+                (
+                    "is_staff",
+                    models.BooleanField(
+                        default=False,
+                        help_text="Designates whether the user can log into this admin site.",
+                        verbose_name="staff status",
+                    ),
+                ),
+                (
+                    "is_active",
+                    models.BooleanField(
+                        default=True,
+                        help_text="Designates whether this user should be treated as active. Unselect this instead of deleting accounts.",
+                        verbose_name="active",
+                    ),
+                ),
+                ("date_joined", models.DateTimeField(default=django.utils.timezone.now, verbose_name="date joined")),
+                (
+                    "site_role",
+                    models.CharField(
+                        choices=[
+                            (ledger.vocabulary.SiteRole["RESEARCHER"], ledger.vocabulary.SiteRole["RESEARCHER"]),
+                            (ledger.vocabulary.SiteRole["OPERATOR"], ledger.vocabulary.SiteRole["OPERATOR"]),
+                            (ledger.vocabulary.SiteRole["MANAGER"], ledger.vocabulary.SiteRole["MANAGER"]),
+                            (ledger.vocabulary.SiteRole["AUDITOR"], ledger.vocabulary.SiteRole["AUDITOR"]),
+                            (ledger.vocabulary.SiteRole["ADMIN"], ledger.vocabulary.SiteRole["ADMIN"]),
+                        ],
+                        default=ledger.vocabulary.SiteRole["RESEARCHER"],
+                        max_length=16,
+                    ),
+                ),
+                ("locale", models.CharField(default="en", max_length=8)),
+                ("theme", models.CharField(default="auto", max_length=8)),
+                ("time_zone", models.CharField(default="UTC", max_length=64)),
+                (
+                    "groups",
+                    models.ManyToManyField(
+                        blank=True,
+                        help_text="The groups this user belongs to. A user will get all permissions granted to each of their groups.",
+                        related_name="user_set",
+                        related_query_name="user",
+                        to="auth.group",
+                        verbose_name="groups",
+                    ),
+                ),
+                (
+                    "user_permissions",
+                    models.ManyToManyField(
+                        blank=True,
+                        help_text="Specific permissions for this user.",
+                        related_name="user_set",
+                        related_query_name="user",
+                        to="auth.permission",
+                        verbose_name="user permissions",
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'user',
-                'verbose_name_plural': 'users',
-                'abstract': False,
+                "verbose_name": "user",
+                "verbose_name_plural": "users",
+                "abstract": False,
             },
             managers=[
-                ('objects', django.contrib.auth.models.UserManager()),
+                ("objects", django.contrib.auth.models.UserManager()),
             ],
         ),
         migrations.CreateModel(
-            name='ApiToken',
+            name="ApiToken",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('digest', models.CharField(max_length=64, unique=True)),
-                ('label', models.CharField(default='', max_length=100)),
-                ('created_at', models.DateTimeField()),
-                ('expires_at', models.DateTimeField(null=True)),
-                ('revoked_at', models.DateTimeField(null=True)),
-                ('last_used_at', models.DateTimeField(null=True)),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='api_tokens', to=settings.AUTH_USER_MODEL)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("digest", models.CharField(max_length=64, unique=True)),
+                ("label", models.CharField(default="", max_length=100)),
+                ("created_at", models.DateTimeField()),
+                ("expires_at", models.DateTimeField(null=True)),
+                ("revoked_at", models.DateTimeField(null=True)),
+                ("last_used_at", models.DateTimeField(null=True)),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="api_tokens",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Allocation',
+            name="Allocation",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('rank', models.PositiveSmallIntegerField(default=0)),
-                ('form', models.CharField(choices=[(ledger.vocabulary.Form['CONTAINER'], ledger.vocabulary.Form['CONTAINER']), (ledger.vocabulary.Form['BLOCK'], ledger.vocabulary.Form['BLOCK']), (ledger.vocabulary.Form['WHOLE'], ledger.vocabulary.Form['WHOLE'])], max_length=16)),
-                ('driver', models.CharField(max_length=16)),
-                ('cpu_milli', models.BigIntegerField()),
-                ('host_memory_mib', models.BigIntegerField()),
-                ('state', models.CharField(choices=[(ledger.vocabulary.AllocationState['OPENING'], ledger.vocabulary.AllocationState['OPENING']), (ledger.vocabulary.AllocationState['ACTIVE'], ledger.vocabulary.AllocationState['ACTIVE']), (ledger.vocabulary.AllocationState['CLOSING'], ledger.vocabulary.AllocationState['CLOSING']), (ledger.vocabulary.AllocationState['CLOSED'], ledger.vocabulary.AllocationState['CLOSED'])], default=ledger.vocabulary.AllocationState['OPENING'], max_length=16)),
-                ('active_at', models.DateTimeField(null=True)),
-                ('closing_at', models.DateTimeField(null=True)),
-                ('period', django.contrib.postgres.fields.ranges.DateTimeRangeField()),
-                ('attempt', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='allocations', to='ledger.attempt')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("rank", models.PositiveSmallIntegerField(default=0)),
+                (
+                    "form",
+                    models.CharField(
+                        choices=[
+                            (ledger.vocabulary.Form["CONTAINER"], ledger.vocabulary.Form["CONTAINER"]),
+                            (ledger.vocabulary.Form["BLOCK"], ledger.vocabulary.Form["BLOCK"]),
+                            (ledger.vocabulary.Form["WHOLE"], ledger.vocabulary.Form["WHOLE"]),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("driver", models.CharField(max_length=16)),
+                ("cpu_milli", models.BigIntegerField()),
+                ("host_memory_mib", models.BigIntegerField()),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            (
+                                ledger.vocabulary.AllocationState["OPENING"],
+                                ledger.vocabulary.AllocationState["OPENING"],
+                            ),
+                            (ledger.vocabulary.AllocationState["ACTIVE"], ledger.vocabulary.AllocationState["ACTIVE"]),
+                            (
+                                ledger.vocabulary.AllocationState["CLOSING"],
+                                ledger.vocabulary.AllocationState["CLOSING"],
+                            ),
+                            (ledger.vocabulary.AllocationState["CLOSED"], ledger.vocabulary.AllocationState["CLOSED"]),
+                        ],
+                        default=ledger.vocabulary.AllocationState["OPENING"],
+                        max_length=16,
+                    ),
+                ),
+                ("active_at", models.DateTimeField(null=True)),
+                ("closing_at", models.DateTimeField(null=True)),
+                ("period", django.contrib.postgres.fields.ranges.DateTimeRangeField()),
+                (
+                    "attempt",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="allocations", to="ledger.attempt"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='AuditEvent',
+            name="AuditEvent",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('at', models.DateTimeField()),
-                ('via', models.CharField(max_length=32)),
-                ('verb', models.CharField(max_length=64)),
-                ('target_type', models.CharField(max_length=32)),
-                ('target_id', models.CharField(max_length=64)),
-                ('before', models.JSONField(null=True)),
-                ('after', models.JSONField(null=True)),
-                ('reason', models.CharField(default='', max_length=500)),
-                ('request_id', models.CharField(default='', max_length=64)),
-                ('actor', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('on_behalf_of', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("at", models.DateTimeField()),
+                ("via", models.CharField(max_length=32)),
+                ("verb", models.CharField(max_length=64)),
+                ("target_type", models.CharField(max_length=32)),
+                ("target_id", models.CharField(max_length=64)),
+                ("before", models.JSONField(null=True)),
+                ("after", models.JSONField(null=True)),
+                ("reason", models.CharField(default="", max_length=500)),
+                ("request_id", models.CharField(default="", max_length=64)),
+                (
+                    "actor",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "on_behalf_of",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='AuditSeal',
+            name="AuditSeal",
             fields=[
-                ('position', models.BigIntegerField(primary_key=True, serialize=False)),
-                ('digest', models.CharField(max_length=64)),
-                ('horizon', models.BigIntegerField(default=0)),
-                ('event', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, related_name='seal', to='ledger.auditevent')),
+                ("position", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("digest", models.CharField(max_length=64)),
+                ("horizon", models.BigIntegerField(default=0)),
+                (
+                    "event",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="seal", to="ledger.auditevent"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Card',
+            name="Card",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('uuid', models.CharField(max_length=100, unique=True)),
-                ('model', models.CharField(max_length=64)),
-                ('memory_mib', models.IntegerField()),
-                ('memory_assumed', models.BooleanField(default=False)),
-                ('virtual', models.BooleanField(default=False)),
-                ('mig_layout', models.JSONField(default=list)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("uuid", models.CharField(max_length=100, unique=True)),
+                ("model", models.CharField(max_length=64)),
+                ("memory_mib", models.IntegerField()),
+                ("memory_assumed", models.BooleanField(default=False)),
+                ("virtual", models.BooleanField(default=False)),
+                ("mig_layout", models.JSONField(default=list)),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('id', 'memory_mib'), name='card_with_its_memory'), models.CheckConstraint(condition=models.Q(('memory_mib__gt', 0)), name='card_memory_positive')],
+                "constraints": [
+                    models.UniqueConstraint(fields=("id", "memory_mib"), name="card_with_its_memory"),
+                    models.CheckConstraint(condition=models.Q(("memory_mib__gt", 0)), name="card_memory_positive"),
+                ],
             },
         ),
         migrations.CreateModel(
-            name='CardSeat',
+            name="CardSeat",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('slot', models.PositiveSmallIntegerField()),
-                ('period', django.contrib.postgres.fields.ranges.DateTimeRangeField()),
-                ('block', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='seats', to='ledger.block')),
-                ('card', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='seats', to='ledger.card')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("slot", models.PositiveSmallIntegerField()),
+                ("period", django.contrib.postgres.fields.ranges.DateTimeRangeField()),
+                (
+                    "block",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.PROTECT, related_name="seats", to="ledger.block"
+                    ),
+                ),
+                (
+                    "card",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="seats", to="ledger.card"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Department',
+            name="Department",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('slug', models.SlugField(unique=True)),
-                ('title', models.CharField(max_length=200)),
-                ('parent', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='children', to='ledger.department')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("slug", models.SlugField(unique=True)),
+                ("title", models.CharField(max_length=200)),
+                (
+                    "parent",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="children",
+                        to="ledger.department",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Fault',
+            name="Fault",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(choices=[(ledger.vocabulary.FaultKind['XID'], ledger.vocabulary.FaultKind['XID']), (ledger.vocabulary.FaultKind['ECC'], ledger.vocabulary.FaultKind['ECC']), (ledger.vocabulary.FaultKind['THERMAL'], ledger.vocabulary.FaultKind['THERMAL']), (ledger.vocabulary.FaultKind['LOST'], ledger.vocabulary.FaultKind['LOST']), (ledger.vocabulary.FaultKind['CLOCK'], ledger.vocabulary.FaultKind['CLOCK']), (ledger.vocabulary.FaultKind['ORPHAN'], ledger.vocabulary.FaultKind['ORPHAN'])], max_length=16)),
-                ('code', models.IntegerField(null=True)),
-                ('message', models.CharField(default='', max_length=500)),
-                ('first_seen', models.DateTimeField()),
-                ('last_seen', models.DateTimeField()),
-                ('count', models.PositiveIntegerField(default=1)),
-                ('cleared_at', models.DateTimeField(null=True)),
-                ('card', models.ForeignKey(null=True, on_delete=django.db.models.deletion.CASCADE, related_name='faults', to='ledger.card')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            (ledger.vocabulary.FaultKind["XID"], ledger.vocabulary.FaultKind["XID"]),
+                            (ledger.vocabulary.FaultKind["ECC"], ledger.vocabulary.FaultKind["ECC"]),
+                            (ledger.vocabulary.FaultKind["THERMAL"], ledger.vocabulary.FaultKind["THERMAL"]),
+                            (ledger.vocabulary.FaultKind["LOST"], ledger.vocabulary.FaultKind["LOST"]),
+                            (ledger.vocabulary.FaultKind["CLOCK"], ledger.vocabulary.FaultKind["CLOCK"]),
+                            (ledger.vocabulary.FaultKind["ORPHAN"], ledger.vocabulary.FaultKind["ORPHAN"]),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("code", models.IntegerField(null=True)),
+                ("message", models.CharField(default="", max_length=500)),
+                ("first_seen", models.DateTimeField()),
+                ("last_seen", models.DateTimeField()),
+                ("count", models.PositiveIntegerField(default=1)),
+                ("cleared_at", models.DateTimeField(null=True)),
+                (
+                    "card",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.CASCADE, related_name="faults", to="ledger.card"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Job',
+            name="Job",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=200)),
-                ('kind', models.CharField(choices=[(ledger.vocabulary.JobKind['TRAINING'], ledger.vocabulary.JobKind['TRAINING']), (ledger.vocabulary.JobKind['INFERENCE'], ledger.vocabulary.JobKind['INFERENCE']), (ledger.vocabulary.JobKind['DATA'], ledger.vocabulary.JobKind['DATA']), (ledger.vocabulary.JobKind['INTERACTIVE'], ledger.vocabulary.JobKind['INTERACTIVE']), (ledger.vocabulary.JobKind['OTHER'], ledger.vocabulary.JobKind['OTHER'])], default=ledger.vocabulary.JobKind['OTHER'], max_length=16)),
-                ('asks', models.JSONField()),
-                ('cpu_milli', models.BigIntegerField()),
-                ('host_memory_mib', models.BigIntegerField()),
-                ('interconnect', models.CharField(choices=[(ledger.vocabulary.Interconnect['ANY'], ledger.vocabulary.Interconnect['ANY']), (ledger.vocabulary.Interconnect['PCIE'], ledger.vocabulary.Interconnect['PCIE']), (ledger.vocabulary.Interconnect['NVLINK'], ledger.vocabulary.Interconnect['NVLINK'])], default=ledger.vocabulary.Interconnect['ANY'], max_length=16)),
-                ('distance', models.CharField(choices=[(ledger.vocabulary.Distance['ANY'], ledger.vocabulary.Distance['ANY']), (ledger.vocabulary.Distance['NEAR'], ledger.vocabulary.Distance['NEAR']), (ledger.vocabulary.Distance['SAME_LEAF'], ledger.vocabulary.Distance['SAME_LEAF'])], default=ledger.vocabulary.Distance['ANY'], max_length=16)),
-                ('labels', models.JSONField(default=list)),
-                ('environment', models.JSONField(default=dict)),
-                ('command', models.JSONField()),
-                ('image', models.CharField(default='', max_length=300)),
-                ('data_paths', models.JSONField(default=list)),
-                ('walltime_s', models.PositiveIntegerField()),
-                ('priority', models.SmallIntegerField(default=0)),
-                ('preemptible', models.BooleanField(default=False)),
-                ('checkpoint', models.CharField(default='', max_length=16)),
-                ('key_work', models.BooleanField(default=False)),
-                ('simulated', models.BooleanField(default=False)),
-                ('state', models.CharField(choices=[(ledger.vocabulary.JobState['QUEUED'], ledger.vocabulary.JobState['QUEUED']), (ledger.vocabulary.JobState['STARTING'], ledger.vocabulary.JobState['STARTING']), (ledger.vocabulary.JobState['RUNNING'], ledger.vocabulary.JobState['RUNNING']), (ledger.vocabulary.JobState['STOPPING'], ledger.vocabulary.JobState['STOPPING']), (ledger.vocabulary.JobState['SUCCEEDED'], ledger.vocabulary.JobState['SUCCEEDED']), (ledger.vocabulary.JobState['FAILED'], ledger.vocabulary.JobState['FAILED']), (ledger.vocabulary.JobState['CANCELLED'], ledger.vocabulary.JobState['CANCELLED']), (ledger.vocabulary.JobState['PREEMPTED'], ledger.vocabulary.JobState['PREEMPTED'])], default=ledger.vocabulary.JobState['QUEUED'], max_length=16)),
-                ('message', models.CharField(default='', max_length=500)),
-                ('client_key', models.CharField(max_length=200, null=True)),
-                ('client_digest', models.CharField(default='', max_length=64)),
-                ('submitted_at', models.DateTimeField()),
-                ('queued_at', models.DateTimeField()),
-                ('placed_at', models.DateTimeField(null=True)),
-                ('started_at', models.DateTimeField(null=True)),
-                ('ended_at', models.DateTimeField(null=True)),
-                ('cancel_reason', models.CharField(default='', max_length=500)),
-                ('by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='jobs', to=settings.AUTH_USER_MODEL)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=200)),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            (ledger.vocabulary.JobKind["TRAINING"], ledger.vocabulary.JobKind["TRAINING"]),
+                            (ledger.vocabulary.JobKind["INFERENCE"], ledger.vocabulary.JobKind["INFERENCE"]),
+                            (ledger.vocabulary.JobKind["DATA"], ledger.vocabulary.JobKind["DATA"]),
+                            (ledger.vocabulary.JobKind["INTERACTIVE"], ledger.vocabulary.JobKind["INTERACTIVE"]),
+                            (ledger.vocabulary.JobKind["OTHER"], ledger.vocabulary.JobKind["OTHER"]),
+                        ],
+                        default=ledger.vocabulary.JobKind["OTHER"],
+                        max_length=16,
+                    ),
+                ),
+                ("asks", models.JSONField()),
+                ("cpu_milli", models.BigIntegerField()),
+                ("host_memory_mib", models.BigIntegerField()),
+                (
+                    "interconnect",
+                    models.CharField(
+                        choices=[
+                            (ledger.vocabulary.Interconnect["ANY"], ledger.vocabulary.Interconnect["ANY"]),
+                            (ledger.vocabulary.Interconnect["PCIE"], ledger.vocabulary.Interconnect["PCIE"]),
+                            (ledger.vocabulary.Interconnect["NVLINK"], ledger.vocabulary.Interconnect["NVLINK"]),
+                        ],
+                        default=ledger.vocabulary.Interconnect["ANY"],
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "distance",
+                    models.CharField(
+                        choices=[
+                            (ledger.vocabulary.Distance["ANY"], ledger.vocabulary.Distance["ANY"]),
+                            (ledger.vocabulary.Distance["NEAR"], ledger.vocabulary.Distance["NEAR"]),
+                            (ledger.vocabulary.Distance["SAME_LEAF"], ledger.vocabulary.Distance["SAME_LEAF"]),
+                        ],
+                        default=ledger.vocabulary.Distance["ANY"],
+                        max_length=16,
+                    ),
+                ),
+                ("labels", models.JSONField(default=list)),
+                ("environment", models.JSONField(default=dict)),
+                ("command", models.JSONField()),
+                ("image", models.CharField(default="", max_length=300)),
+                ("data_paths", models.JSONField(default=list)),
+                ("walltime_s", models.PositiveIntegerField()),
+                ("priority", models.SmallIntegerField(default=0)),
+                ("preemptible", models.BooleanField(default=False)),
+                ("checkpoint", models.CharField(default="", max_length=16)),
+                ("key_work", models.BooleanField(default=False)),
+                ("simulated", models.BooleanField(default=False)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            (ledger.vocabulary.JobState["QUEUED"], ledger.vocabulary.JobState["QUEUED"]),
+                            (ledger.vocabulary.JobState["STARTING"], ledger.vocabulary.JobState["STARTING"]),
+                            (ledger.vocabulary.JobState["RUNNING"], ledger.vocabulary.JobState["RUNNING"]),
+                            (ledger.vocabulary.JobState["STOPPING"], ledger.vocabulary.JobState["STOPPING"]),
+                            (ledger.vocabulary.JobState["SUCCEEDED"], ledger.vocabulary.JobState["SUCCEEDED"]),
+                            (ledger.vocabulary.JobState["FAILED"], ledger.vocabulary.JobState["FAILED"]),
+                            (ledger.vocabulary.JobState["CANCELLED"], ledger.vocabulary.JobState["CANCELLED"]),
+                            (ledger.vocabulary.JobState["PREEMPTED"], ledger.vocabulary.JobState["PREEMPTED"]),
+                        ],
+                        default=ledger.vocabulary.JobState["QUEUED"],
+                        max_length=16,
+                    ),
+                ),
+                ("message", models.CharField(default="", max_length=500)),
+                ("client_key", models.CharField(max_length=200, null=True)),
+                ("client_digest", models.CharField(default="", max_length=64)),
+                ("submitted_at", models.DateTimeField()),
+                ("queued_at", models.DateTimeField()),
+                ("placed_at", models.DateTimeField(null=True)),
+                ("started_at", models.DateTimeField(null=True)),
+                ("ended_at", models.DateTimeField(null=True)),
+                ("cancel_reason", models.CharField(default="", max_length=500)),
+                (
+                    "by",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="jobs", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
             ],
         ),
         migrations.AddField(
-            model_name='attempt',
-            name='job',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='attempts', to='ledger.job'),
+            model_name="attempt",
+            name="job",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.PROTECT, related_name="attempts", to="ledger.job"
+            ),
         ),
         migrations.CreateModel(
-            name='Link',
+            name="Link",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(max_length=16)),
-                ('gbps', models.PositiveIntegerField(default=0)),
-                ('card_a', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='ledger.card')),
-                ('card_b', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='ledger.card')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("kind", models.CharField(max_length=16)),
+                ("gbps", models.PositiveIntegerField(default=0)),
+                (
+                    "card_a",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="+", to="ledger.card"),
+                ),
+                (
+                    "card_b",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="+", to="ledger.card"),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Node',
+            name="Node",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('hostname', models.CharField(max_length=253, unique=True)),
-                ('site', models.CharField(default='', max_length=64)),
-                ('room', models.CharField(default='', max_length=64)),
-                ('rack', models.CharField(default='', max_length=64)),
-                ('leaf', models.CharField(default='', max_length=64)),
-                ('cpu_milli', models.BigIntegerField()),
-                ('host_memory_mib', models.BigIntegerField()),
-                ('interconnect', models.CharField(choices=[(ledger.vocabulary.Interconnect['ANY'], ledger.vocabulary.Interconnect['ANY']), (ledger.vocabulary.Interconnect['PCIE'], ledger.vocabulary.Interconnect['PCIE']), (ledger.vocabulary.Interconnect['NVLINK'], ledger.vocabulary.Interconnect['NVLINK'])], default=ledger.vocabulary.Interconnect['PCIE'], max_length=16)),
-                ('network', models.CharField(default='', max_length=100)),
-                ('labels', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=63), default=list, size=None)),
-                ('supply', models.CharField(choices=[(ledger.vocabulary.Supply['OWNED'], ledger.vocabulary.Supply['OWNED']), (ledger.vocabulary.Supply['RESERVED'], ledger.vocabulary.Supply['RESERVED']), (ledger.vocabulary.Supply['ON_DEMAND'], ledger.vocabulary.Supply['ON_DEMAND']), (ledger.vocabulary.Supply['SPOT'], ledger.vocabulary.Supply['SPOT'])], default=ledger.vocabulary.Supply['OWNED'], max_length=16)),
-                ('managers', models.JSONField(default=dict)),
-                ('simulated', models.BooleanField(default=False)),
-                ('state', models.CharField(choices=[(ledger.vocabulary.NodeState['UP'], ledger.vocabulary.NodeState['UP']), (ledger.vocabulary.NodeState['OFFLINE'], ledger.vocabulary.NodeState['OFFLINE']), (ledger.vocabulary.NodeState['RETIRED'], ledger.vocabulary.NodeState['RETIRED'])], default=ledger.vocabulary.NodeState['UP'], max_length=16)),
-                ('seen_at', models.DateTimeField(null=True)),
-                ('agent_digest', models.CharField(default='', max_length=64)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("hostname", models.CharField(max_length=253, unique=True)),
+                ("site", models.CharField(default="", max_length=64)),
+                ("room", models.CharField(default="", max_length=64)),
+                ("rack", models.CharField(default="", max_length=64)),
+                ("leaf", models.CharField(default="", max_length=64)),
+                ("cpu_milli", models.BigIntegerField()),
+                ("host_memory_mib", models.BigIntegerField()),
+                (
+                    "interconnect",
+                    models.CharField(
+                        choices=[
+                            (ledger.vocabulary.Interconnect["ANY"], ledger.vocabulary.Interconnect["ANY"]),
+                            (ledger.vocabulary.Interconnect["PCIE"], ledger.vocabulary.Interconnect["PCIE"]),
+                            (ledger.vocabulary.Interconnect["NVLINK"], ledger.vocabulary.Interconnect["NVLINK"]),
+                        ],
+                        default=ledger.vocabulary.Interconnect["PCIE"],
+                        max_length=16,
+                    ),
+                ),
+                ("network", models.CharField(default="", max_length=100)),
+                (
+                    "labels",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.CharField(max_length=63), default=list, size=None
+                    ),
+                ),
+                (
+                    "supply",
+                    models.CharField(
+                        choices=[
+                            (ledger.vocabulary.Supply["OWNED"], ledger.vocabulary.Supply["OWNED"]),
+                            (ledger.vocabulary.Supply["RESERVED"], ledger.vocabulary.Supply["RESERVED"]),
+                            (ledger.vocabulary.Supply["ON_DEMAND"], ledger.vocabulary.Supply["ON_DEMAND"]),
+                            (ledger.vocabulary.Supply["SPOT"], ledger.vocabulary.Supply["SPOT"]),
+                        ],
+                        default=ledger.vocabulary.Supply["OWNED"],
+                        max_length=16,
+                    ),
+                ),
+                ("managers", models.JSONField(default=dict)),
+                ("simulated", models.BooleanField(default=False)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            (ledger.vocabulary.NodeState["UP"], ledger.vocabulary.NodeState["UP"]),
+                            (ledger.vocabulary.NodeState["OFFLINE"], ledger.vocabulary.NodeState["OFFLINE"]),
+                            (ledger.vocabulary.NodeState["RETIRED"], ledger.vocabulary.NodeState["RETIRED"]),
+                        ],
+                        default=ledger.vocabulary.NodeState["UP"],
+                        max_length=16,
+                    ),
+                ),
+                ("seen_at", models.DateTimeField(null=True)),
+                ("agent_digest", models.CharField(default="", max_length=64)),
             ],
             options={
-                'constraints': [models.CheckConstraint(condition=models.Q(('cpu_milli__gte', 0)), name='node_cpu_not_negative'), models.CheckConstraint(condition=models.Q(('host_memory_mib__gte', 0)), name='node_memory_not_negative'), models.CheckConstraint(condition=models.Q(('state__in', [ledger.vocabulary.NodeState['UP'], ledger.vocabulary.NodeState['OFFLINE'], ledger.vocabulary.NodeState['RETIRED']])), name='node_state_known')],
+                "constraints": [
+                    models.CheckConstraint(condition=models.Q(("cpu_milli__gte", 0)), name="node_cpu_not_negative"),
+                    models.CheckConstraint(
+                        condition=models.Q(("host_memory_mib__gte", 0)), name="node_memory_not_negative"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            (
+                                "state__in",
+                                [
+                                    ledger.vocabulary.NodeState["UP"],
+                                    ledger.vocabulary.NodeState["OFFLINE"],
+                                    ledger.vocabulary.NodeState["RETIRED"],
+                                ],
+                            )
+                        ),
+                        name="node_state_known",
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Hold',
+            name="Hold",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(choices=[(ledger.vocabulary.HoldKind['FAULT'], ledger.vocabulary.HoldKind['FAULT']), (ledger.vocabulary.HoldKind['MAINTENANCE'], ledger.vocabulary.HoldKind['MAINTENANCE']), (ledger.vocabulary.HoldKind['DRILL'], ledger.vocabulary.HoldKind['DRILL']), (ledger.vocabulary.HoldKind['LOST'], ledger.vocabulary.HoldKind['LOST']), (ledger.vocabulary.HoldKind['OFFLINE'], ledger.vocabulary.HoldKind['OFFLINE']), (ledger.vocabulary.HoldKind['DRAIN'], ledger.vocabulary.HoldKind['DRAIN'])], max_length=16)),
-                ('period', django.contrib.postgres.fields.ranges.DateTimeRangeField()),
-                ('reason', models.CharField(max_length=500)),
-                ('rule', models.CharField(default='', max_length=64)),
-                ('by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, to=settings.AUTH_USER_MODEL)),
-                ('card', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='holds', to='ledger.card')),
-                ('node', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='holds', to='ledger.node')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            (ledger.vocabulary.HoldKind["FAULT"], ledger.vocabulary.HoldKind["FAULT"]),
+                            (ledger.vocabulary.HoldKind["MAINTENANCE"], ledger.vocabulary.HoldKind["MAINTENANCE"]),
+                            (ledger.vocabulary.HoldKind["DRILL"], ledger.vocabulary.HoldKind["DRILL"]),
+                            (ledger.vocabulary.HoldKind["LOST"], ledger.vocabulary.HoldKind["LOST"]),
+                            (ledger.vocabulary.HoldKind["OFFLINE"], ledger.vocabulary.HoldKind["OFFLINE"]),
+                            (ledger.vocabulary.HoldKind["DRAIN"], ledger.vocabulary.HoldKind["DRAIN"]),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("period", django.contrib.postgres.fields.ranges.DateTimeRangeField()),
+                ("reason", models.CharField(max_length=500)),
+                ("rule", models.CharField(default="", max_length=64)),
+                (
+                    "by",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.PROTECT, to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "card",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.PROTECT, related_name="holds", to="ledger.card"
+                    ),
+                ),
+                (
+                    "node",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.PROTECT, related_name="holds", to="ledger.node"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='FaultEvent',
+            name="FaultEvent",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('event_id', models.CharField(max_length=200)),
-                ('at', models.DateTimeField()),
-                ('fault', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='events', to='ledger.fault')),
-                ('node', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='ledger.node')),
-            ],
-        ),
-        migrations.AddField(
-            model_name='fault',
-            name='node',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='faults', to='ledger.node'),
-        ),
-        migrations.CreateModel(
-            name='CardShare',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('card_memory_mib', models.IntegerField()),
-                ('memory', ledger.fields.Int4MultiRangeField()),
-                ('compute', ledger.fields.Int4MultiRangeField()),
-                ('memory_mib', models.IntegerField()),
-                ('mig_mode', models.BooleanField(default=False)),
-                ('period', django.contrib.postgres.fields.ranges.DateTimeRangeField()),
-                ('allocation', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.PROTECT, related_name='shares', to='ledger.allocation')),
-                ('block', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='ledger.block')),
-                ('card', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.PROTECT, related_name='shares', to='ledger.card')),
-                ('seat', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='ledger.cardseat')),
-                ('node', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='ledger.node')),
-            ],
-        ),
-        migrations.AddField(
-            model_name='cardseat',
-            name='node',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='seats', to='ledger.node'),
-        ),
-        migrations.AddField(
-            model_name='block',
-            name='node',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='blocks', to='ledger.node'),
-        ),
-        migrations.AddField(
-            model_name='allocation',
-            name='node',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='allocations', to='ledger.node'),
-        ),
-        migrations.CreateModel(
-            name='NodeBoot',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('boot_id', models.CharField(max_length=64)),
-                ('first_seen', models.DateTimeField()),
-                ('node', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='boots', to='ledger.node')),
-            ],
-        ),
-        migrations.CreateModel(
-            name='CardStatus',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('sequence', models.BigIntegerField()),
-                ('received_at', models.DateTimeField()),
-                ('temperature_c', models.SmallIntegerField(null=True)),
-                ('utilisation_pct', models.SmallIntegerField(null=True)),
-                ('power_mw', models.IntegerField(null=True)),
-                ('memory_used_mib', models.IntegerField(null=True)),
-                ('ecc', models.JSONField(default=dict)),
-                ('processes', models.JSONField(null=True)),
-                ('lost', models.BooleanField(default=False)),
-                ('card', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='status', to='ledger.card')),
-                ('boot', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='ledger.nodeboot')),
-            ],
-        ),
-        migrations.CreateModel(
-            name='NodeReport',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('sequence', models.BigIntegerField()),
-                ('sent_at', models.DateTimeField()),
-                ('received_at', models.DateTimeField()),
-                ('virtual', models.BooleanField(default=False)),
-                ('facts', models.JSONField()),
-                ('boot', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='ledger.nodeboot')),
-                ('node', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='report', to='ledger.node')),
-            ],
-        ),
-        migrations.CreateModel(
-            name='Project',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('slug', models.SlugField(unique=True)),
-                ('title', models.CharField(max_length=200)),
-                ('starts_on', models.DateField()),
-                ('ends_on', models.DateField(null=True)),
-                ('grace_days', models.PositiveSmallIntegerField(default=7)),
-                ('state', models.CharField(choices=[(ledger.vocabulary.ProjectState['ACTIVE'], ledger.vocabulary.ProjectState['ACTIVE']), (ledger.vocabulary.ProjectState['ENDING'], ledger.vocabulary.ProjectState['ENDING']), (ledger.vocabulary.ProjectState['ENDED'], ledger.vocabulary.ProjectState['ENDED'])], default=ledger.vocabulary.ProjectState['ACTIVE'], max_length=16)),
-                ('department', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='projects', to='ledger.department')),
-                ('owner', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='owned_projects', to=settings.AUTH_USER_MODEL)),
-            ],
-        ),
-        migrations.CreateModel(
-            name='Membership',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('role', models.CharField(choices=[(ledger.vocabulary.ProjectRole['OWNER'], ledger.vocabulary.ProjectRole['OWNER']), (ledger.vocabulary.ProjectRole['MANAGER'], ledger.vocabulary.ProjectRole['MANAGER']), (ledger.vocabulary.ProjectRole['MEMBER'], ledger.vocabulary.ProjectRole['MEMBER']), (ledger.vocabulary.ProjectRole['VIEWER'], ledger.vocabulary.ProjectRole['VIEWER'])], max_length=16)),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='memberships', to=settings.AUTH_USER_MODEL)),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='memberships', to='ledger.project')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("event_id", models.CharField(max_length=200)),
+                ("at", models.DateTimeField()),
+                (
+                    "fault",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="events", to="ledger.fault"
+                    ),
+                ),
+                (
+                    "node",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="+", to="ledger.node"),
+                ),
             ],
         ),
         migrations.AddField(
-            model_name='job',
-            name='project',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='jobs', to='ledger.project'),
-        ),
-        migrations.AddField(
-            model_name='auditevent',
-            name='project',
-            field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='ledger.project'),
-        ),
-        migrations.AddField(
-            model_name='allocation',
-            name='project',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='allocations', to='ledger.project'),
+            model_name="fault",
+            name="node",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="faults", to="ledger.node"
+            ),
         ),
         migrations.CreateModel(
-            name='ProjectUserPermission',
+            name="CardShare",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('content_object', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='ledger.project')),
-                ('permission', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='auth.permission')),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to=settings.AUTH_USER_MODEL)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("card_memory_mib", models.IntegerField()),
+                ("memory", ledger.fields.Int4MultiRangeField()),
+                ("compute", ledger.fields.Int4MultiRangeField()),
+                ("memory_mib", models.IntegerField()),
+                ("mig_mode", models.BooleanField(default=False)),
+                ("period", django.contrib.postgres.fields.ranges.DateTimeRangeField()),
+                (
+                    "allocation",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="shares",
+                        to="ledger.allocation",
+                    ),
+                ),
+                (
+                    "block",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.PROTECT, related_name="+", to="ledger.block"
+                    ),
+                ),
+                (
+                    "card",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="shares",
+                        to="ledger.card",
+                    ),
+                ),
+                (
+                    "seat",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="ledger.cardseat",
+                    ),
+                ),
+                (
+                    "node",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="ledger.node",
+                    ),
+                ),
+            ],
+        ),
+        migrations.AddField(
+            model_name="cardseat",
+            name="node",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.PROTECT, related_name="seats", to="ledger.node"
+            ),
+        ),
+        migrations.AddField(
+            model_name="block",
+            name="node",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.PROTECT, related_name="blocks", to="ledger.node"
+            ),
+        ),
+        migrations.AddField(
+            model_name="allocation",
+            name="node",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.PROTECT, related_name="allocations", to="ledger.node"
+            ),
+        ),
+        migrations.CreateModel(
+            name="NodeBoot",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("boot_id", models.CharField(max_length=64)),
+                ("first_seen", models.DateTimeField()),
+                (
+                    "node",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="boots", to="ledger.node"
+                    ),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
+            name="CardStatus",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("sequence", models.BigIntegerField()),
+                ("received_at", models.DateTimeField()),
+                ("temperature_c", models.SmallIntegerField(null=True)),
+                ("utilisation_pct", models.SmallIntegerField(null=True)),
+                ("power_mw", models.IntegerField(null=True)),
+                ("memory_used_mib", models.IntegerField(null=True)),
+                ("ecc", models.JSONField(default=dict)),
+                ("processes", models.JSONField(null=True)),
+                ("lost", models.BooleanField(default=False)),
+                (
+                    "card",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="status", to="ledger.card"
+                    ),
+                ),
+                ("boot", models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to="ledger.nodeboot")),
+            ],
+        ),
+        migrations.CreateModel(
+            name="NodeReport",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("sequence", models.BigIntegerField()),
+                ("sent_at", models.DateTimeField()),
+                ("received_at", models.DateTimeField()),
+                ("virtual", models.BooleanField(default=False)),
+                ("facts", models.JSONField()),
+                ("boot", models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to="ledger.nodeboot")),
+                (
+                    "node",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="report", to="ledger.node"
+                    ),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
+            name="Project",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("slug", models.SlugField(unique=True)),
+                ("title", models.CharField(max_length=200)),
+                ("starts_on", models.DateField()),
+                ("ends_on", models.DateField(null=True)),
+                ("grace_days", models.PositiveSmallIntegerField(default=7)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            (ledger.vocabulary.ProjectState["ACTIVE"], ledger.vocabulary.ProjectState["ACTIVE"]),
+                            (ledger.vocabulary.ProjectState["ENDING"], ledger.vocabulary.ProjectState["ENDING"]),
+                            (ledger.vocabulary.ProjectState["ENDED"], ledger.vocabulary.ProjectState["ENDED"]),
+                        ],
+                        default=ledger.vocabulary.ProjectState["ACTIVE"],
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "department",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="projects",
+                        to="ledger.department",
+                    ),
+                ),
+                (
+                    "owner",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="owned_projects",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
+            name="Membership",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "role",
+                    models.CharField(
+                        choices=[
+                            (ledger.vocabulary.ProjectRole["OWNER"], ledger.vocabulary.ProjectRole["OWNER"]),
+                            (ledger.vocabulary.ProjectRole["MANAGER"], ledger.vocabulary.ProjectRole["MANAGER"]),
+                            (ledger.vocabulary.ProjectRole["MEMBER"], ledger.vocabulary.ProjectRole["MEMBER"]),
+                            (ledger.vocabulary.ProjectRole["VIEWER"], ledger.vocabulary.ProjectRole["VIEWER"]),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="memberships",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="memberships", to="ledger.project"
+                    ),
+                ),
+            ],
+        ),
+        migrations.AddField(
+            model_name="job",
+            name="project",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.PROTECT, related_name="jobs", to="ledger.project"
+            ),
+        ),
+        migrations.AddField(
+            model_name="auditevent",
+            name="project",
+            field=models.ForeignKey(
+                null=True, on_delete=django.db.models.deletion.PROTECT, related_name="+", to="ledger.project"
+            ),
+        ),
+        migrations.AddField(
+            model_name="allocation",
+            name="project",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.PROTECT, related_name="allocations", to="ledger.project"
+            ),
+        ),
+        migrations.CreateModel(
+            name="ProjectUserPermission",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("content_object", models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to="ledger.project")),
+                ("permission", models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to="auth.permission")),
+                ("user", models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to=settings.AUTH_USER_MODEL)),
             ],
             options={
-                'abstract': False,
+                "abstract": False,
             },
         ),
         migrations.CreateModel(
-            name='QuotaGrant',
+            name="QuotaGrant",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('resource', models.CharField(choices=[(ledger.vocabulary.Resource['CARD_MILLI'], ledger.vocabulary.Resource['CARD_MILLI']), (ledger.vocabulary.Resource['CARD_MEMORY_MIB'], ledger.vocabulary.Resource['CARD_MEMORY_MIB']), (ledger.vocabulary.Resource['WHOLE_NODES'], ledger.vocabulary.Resource['WHOLE_NODES']), (ledger.vocabulary.Resource['CPU_MILLI'], ledger.vocabulary.Resource['CPU_MILLI']), (ledger.vocabulary.Resource['HOST_MEMORY_MIB'], ledger.vocabulary.Resource['HOST_MEMORY_MIB'])], max_length=24)),
-                ('amount', models.BigIntegerField()),
-                ('period', django.contrib.postgres.fields.ranges.DateTimeRangeField()),
-                ('reason', models.CharField(max_length=500)),
-                ('by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to=settings.AUTH_USER_MODEL)),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='quota_grants', to='ledger.project')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "resource",
+                    models.CharField(
+                        choices=[
+                            (ledger.vocabulary.Resource["CARD_MILLI"], ledger.vocabulary.Resource["CARD_MILLI"]),
+                            (
+                                ledger.vocabulary.Resource["CARD_MEMORY_MIB"],
+                                ledger.vocabulary.Resource["CARD_MEMORY_MIB"],
+                            ),
+                            (ledger.vocabulary.Resource["WHOLE_NODES"], ledger.vocabulary.Resource["WHOLE_NODES"]),
+                            (ledger.vocabulary.Resource["CPU_MILLI"], ledger.vocabulary.Resource["CPU_MILLI"]),
+                            (
+                                ledger.vocabulary.Resource["HOST_MEMORY_MIB"],
+                                ledger.vocabulary.Resource["HOST_MEMORY_MIB"],
+                            ),
+                        ],
+                        max_length=24,
+                    ),
+                ),
+                ("amount", models.BigIntegerField()),
+                ("period", django.contrib.postgres.fields.ranges.DateTimeRangeField()),
+                ("reason", models.CharField(max_length=500)),
+                ("by", models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to=settings.AUTH_USER_MODEL)),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="quota_grants", to="ledger.project"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='StateTransition',
+            name="StateTransition",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('entity', models.CharField(max_length=16)),
-                ('old', models.CharField(max_length=16)),
-                ('new', models.CharField(max_length=16)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("entity", models.CharField(max_length=16)),
+                ("old", models.CharField(max_length=16)),
+                ("new", models.CharField(max_length=16)),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('entity', 'old', 'new'), name='transition_once')],
+                "constraints": [models.UniqueConstraint(fields=("entity", "old", "new"), name="transition_once")],
             },
         ),
         migrations.CreateModel(
-            name='Zone',
+            name="Zone",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('slug', models.SlugField(unique=True)),
-                ('title', models.CharField(max_length=200)),
-                ('forms', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(choices=[(ledger.vocabulary.Form['CONTAINER'], ledger.vocabulary.Form['CONTAINER']), (ledger.vocabulary.Form['BLOCK'], ledger.vocabulary.Form['BLOCK']), (ledger.vocabulary.Form['WHOLE'], ledger.vocabulary.Form['WHOLE'])], max_length=16), size=None)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("slug", models.SlugField(unique=True)),
+                ("title", models.CharField(max_length=200)),
+                (
+                    "forms",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.CharField(
+                            choices=[
+                                (ledger.vocabulary.Form["CONTAINER"], ledger.vocabulary.Form["CONTAINER"]),
+                                (ledger.vocabulary.Form["BLOCK"], ledger.vocabulary.Form["BLOCK"]),
+                                (ledger.vocabulary.Form["WHOLE"], ledger.vocabulary.Form["WHOLE"]),
+                            ],
+                            max_length=16,
+                        ),
+                        size=None,
+                    ),
+                ),
             ],
             options={
-                'constraints': [models.CheckConstraint(condition=models.Q(('forms__contained_by', ['container', 'block', 'whole']), ('forms__len__gt', 0)), name='zone_forms_known')],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("forms__contained_by", ["container", "block", "whole"]), ("forms__len__gt", 0)
+                        ),
+                        name="zone_forms_known",
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='NodeZone',
+            name="NodeZone",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('period', django.contrib.postgres.fields.ranges.DateTimeRangeField()),
-                ('node', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='zone_periods', to='ledger.node')),
-                ('zone', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='node_periods', to='ledger.zone')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("period", django.contrib.postgres.fields.ranges.DateTimeRangeField()),
+                (
+                    "node",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="zone_periods", to="ledger.node"
+                    ),
+                ),
+                (
+                    "zone",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="node_periods", to="ledger.zone"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='HeadroomReserve',
+            name="HeadroomReserve",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('model', models.CharField(max_length=64)),
-                ('mib', models.BigIntegerField()),
-                ('period', django.contrib.postgres.fields.ranges.DateTimeRangeField()),
-                ('zone', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='reserves', to='ledger.zone')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("model", models.CharField(max_length=64)),
+                ("mib", models.BigIntegerField()),
+                ("period", django.contrib.postgres.fields.ranges.DateTimeRangeField()),
+                (
+                    "zone",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="reserves", to="ledger.zone"
+                    ),
+                ),
             ],
         ),
         migrations.AddField(
-            model_name='allocation',
-            name='zone_then',
-            field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, to='ledger.zone'),
+            model_name="allocation",
+            name="zone_then",
+            field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, to="ledger.zone"),
         ),
         migrations.AddIndex(
-            model_name='attempt',
-            index=models.Index(condition=models.Q(('state__in', [ledger.vocabulary.AttemptState['RUNNING'], ledger.vocabulary.AttemptState['STARTING'], ledger.vocabulary.AttemptState['STOPPING'], ledger.vocabulary.AttemptState['UNKNOWN']])), fields=['state'], name='attempt_live'),
+            model_name="attempt",
+            index=models.Index(
+                condition=models.Q(
+                    (
+                        "state__in",
+                        [
+                            ledger.vocabulary.AttemptState["RUNNING"],
+                            ledger.vocabulary.AttemptState["STARTING"],
+                            ledger.vocabulary.AttemptState["STOPPING"],
+                            ledger.vocabulary.AttemptState["UNKNOWN"],
+                        ],
+                    )
+                ),
+                fields=["state"],
+                name="attempt_live",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.UniqueConstraint(fields=('job', 'n'), name='attempt_number_once_a_job'),
+            model_name="attempt",
+            constraint=models.UniqueConstraint(fields=("job", "n"), name="attempt_number_once_a_job"),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.UniqueConstraint(condition=models.Q(('state__in', [ledger.vocabulary.AttemptState['RUNNING'], ledger.vocabulary.AttemptState['STARTING'], ledger.vocabulary.AttemptState['STOPPING'], ledger.vocabulary.AttemptState['UNKNOWN']])), fields=('job',), name='one_live_attempt_a_job'),
+            model_name="attempt",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(
+                    (
+                        "state__in",
+                        [
+                            ledger.vocabulary.AttemptState["RUNNING"],
+                            ledger.vocabulary.AttemptState["STARTING"],
+                            ledger.vocabulary.AttemptState["STOPPING"],
+                            ledger.vocabulary.AttemptState["UNKNOWN"],
+                        ],
+                    )
+                ),
+                fields=("job",),
+                name="one_live_attempt_a_job",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', [ledger.vocabulary.AttemptState['STARTING'], ledger.vocabulary.AttemptState['RUNNING'], ledger.vocabulary.AttemptState['UNKNOWN'], ledger.vocabulary.AttemptState['STOPPING'], ledger.vocabulary.AttemptState['ENDED']])), name='attempt_state_known'),
+            model_name="attempt",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "state__in",
+                        [
+                            ledger.vocabulary.AttemptState["STARTING"],
+                            ledger.vocabulary.AttemptState["RUNNING"],
+                            ledger.vocabulary.AttemptState["UNKNOWN"],
+                            ledger.vocabulary.AttemptState["STOPPING"],
+                            ledger.vocabulary.AttemptState["ENDED"],
+                        ],
+                    )
+                ),
+                name="attempt_state_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state', ledger.vocabulary.AttemptState['ENDED']), _negated=True), models.Q(('ended_at__isnull', False), models.Q(('outcome', ''), _negated=True)), _connector='OR'), name='ended_attempt_has_an_outcome'),
+            model_name="attempt",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("state", ledger.vocabulary.AttemptState["ENDED"]), _negated=True),
+                    models.Q(("ended_at__isnull", False), models.Q(("outcome", ""), _negated=True)),
+                    _connector="OR",
+                ),
+                name="ended_attempt_has_an_outcome",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='link',
-            constraint=models.UniqueConstraint(fields=('card_a', 'card_b'), name='one_link_a_pair'),
+            model_name="link",
+            constraint=models.UniqueConstraint(fields=("card_a", "card_b"), name="one_link_a_pair"),
         ),
         migrations.AddConstraint(
-            model_name='link',
-            constraint=models.CheckConstraint(condition=models.Q(('card_a__lt', models.F('card_b'))), name='link_in_order'),
+            model_name="link",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("card_a__lt", models.F("card_b"))), name="link_in_order"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='hold',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('card__isnull', False), ('node__isnull', True)), models.Q(('card__isnull', True), ('node__isnull', False)), _connector='OR'), name='hold_on_a_card_or_a_node'),
+            model_name="hold",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("card__isnull", False), ("node__isnull", True)),
+                    models.Q(("card__isnull", True), ("node__isnull", False)),
+                    _connector="OR",
+                ),
+                name="hold_on_a_card_or_a_node",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='hold',
-            constraint=models.CheckConstraint(condition=models.Q(('period__isempty', False)), name='hold_period_not_empty'),
+            model_name="hold",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("period__isempty", False)), name="hold_period_not_empty"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='hold',
-            constraint=models.CheckConstraint(condition=models.Q(('kind__in', [ledger.vocabulary.HoldKind['FAULT'], ledger.vocabulary.HoldKind['MAINTENANCE'], ledger.vocabulary.HoldKind['DRILL'], ledger.vocabulary.HoldKind['LOST'], ledger.vocabulary.HoldKind['OFFLINE'], ledger.vocabulary.HoldKind['DRAIN']])), name='hold_kind_known'),
+            model_name="hold",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "kind__in",
+                        [
+                            ledger.vocabulary.HoldKind["FAULT"],
+                            ledger.vocabulary.HoldKind["MAINTENANCE"],
+                            ledger.vocabulary.HoldKind["DRILL"],
+                            ledger.vocabulary.HoldKind["LOST"],
+                            ledger.vocabulary.HoldKind["OFFLINE"],
+                            ledger.vocabulary.HoldKind["DRAIN"],
+                        ],
+                    )
+                ),
+                name="hold_kind_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='hold',
-            constraint=django.contrib.postgres.constraints.ExclusionConstraint(condition=models.Q(('node__isnull', False)), expressions=[('node', '='), ('kind', '='), ('period', '&&')], name='one_hold_a_kind_and_node'),
+            model_name="hold",
+            constraint=django.contrib.postgres.constraints.ExclusionConstraint(
+                condition=models.Q(("node__isnull", False)),
+                expressions=[("node", "="), ("kind", "="), ("period", "&&")],
+                name="one_hold_a_kind_and_node",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='hold',
-            constraint=django.contrib.postgres.constraints.ExclusionConstraint(condition=models.Q(('card__isnull', False)), expressions=[('card', '='), ('kind', '='), ('period', '&&')], name='one_hold_a_kind_and_card'),
+            model_name="hold",
+            constraint=django.contrib.postgres.constraints.ExclusionConstraint(
+                condition=models.Q(("card__isnull", False)),
+                expressions=[("card", "="), ("kind", "="), ("period", "&&")],
+                name="one_hold_a_kind_and_card",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='faultevent',
-            constraint=models.UniqueConstraint(fields=('node', 'event_id'), name='fault_event_once'),
+            model_name="faultevent",
+            constraint=models.UniqueConstraint(fields=("node", "event_id"), name="fault_event_once"),
         ),
         migrations.AddConstraint(
-            model_name='fault',
-            constraint=models.UniqueConstraint(condition=models.Q(('cleared_at__isnull', True)), fields=('node', 'card', 'kind', 'code'), name='one_open_fault_a_kind', nulls_distinct=False),
+            model_name="fault",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("cleared_at__isnull", True)),
+                fields=("node", "card", "kind", "code"),
+                name="one_open_fault_a_kind",
+                nulls_distinct=False,
+            ),
         ),
         migrations.AddConstraint(
-            model_name='fault',
-            constraint=models.CheckConstraint(condition=models.Q(('kind__in', [ledger.vocabulary.FaultKind['XID'], ledger.vocabulary.FaultKind['ECC'], ledger.vocabulary.FaultKind['THERMAL'], ledger.vocabulary.FaultKind['LOST'], ledger.vocabulary.FaultKind['CLOCK'], ledger.vocabulary.FaultKind['ORPHAN']])), name='fault_kind_known'),
+            model_name="fault",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "kind__in",
+                        [
+                            ledger.vocabulary.FaultKind["XID"],
+                            ledger.vocabulary.FaultKind["ECC"],
+                            ledger.vocabulary.FaultKind["THERMAL"],
+                            ledger.vocabulary.FaultKind["LOST"],
+                            ledger.vocabulary.FaultKind["CLOCK"],
+                            ledger.vocabulary.FaultKind["ORPHAN"],
+                        ],
+                    )
+                ),
+                name="fault_kind_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='cardshare',
-            constraint=django.contrib.postgres.constraints.ExclusionConstraint(expressions=[('card', '='), ('memory', '&&'), ('period', '&&')], name='card_never_double_booked'),
+            model_name="cardshare",
+            constraint=django.contrib.postgres.constraints.ExclusionConstraint(
+                expressions=[("card", "="), ("memory", "&&"), ("period", "&&")], name="card_never_double_booked"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='cardshare',
-            constraint=django.contrib.postgres.constraints.ExclusionConstraint(expressions=[('card', '='), ('compute', '&&'), ('period', '&&')], name='compute_never_double_booked'),
+            model_name="cardshare",
+            constraint=django.contrib.postgres.constraints.ExclusionConstraint(
+                expressions=[("card", "="), ("compute", "&&"), ("period", "&&")], name="compute_never_double_booked"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='cardshare',
-            constraint=django.contrib.postgres.constraints.ExclusionConstraint(expressions=[('card', '='), ('mig_mode', '<>'), ('period', '&&')], name='card_in_one_mig_mode'),
+            model_name="cardshare",
+            constraint=django.contrib.postgres.constraints.ExclusionConstraint(
+                expressions=[("card", "="), ("mig_mode", "<>"), ("period", "&&")], name="card_in_one_mig_mode"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='cardshare',
-            constraint=django.contrib.postgres.constraints.ExclusionConstraint(condition=models.Q(('block__isnull', False)), expressions=[('block', '='), ('allocation', '<>'), ('period', '&&')], name='block_given_once'),
+            model_name="cardshare",
+            constraint=django.contrib.postgres.constraints.ExclusionConstraint(
+                condition=models.Q(("block__isnull", False)),
+                expressions=[("block", "="), ("allocation", "<>"), ("period", "&&")],
+                name="block_given_once",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='cardshare',
-            constraint=models.UniqueConstraint(fields=('allocation', 'card'), name='one_share_a_card_and_allocation'),
+            model_name="cardshare",
+            constraint=models.UniqueConstraint(fields=("allocation", "card"), name="one_share_a_card_and_allocation"),
         ),
         migrations.AddConstraint(
-            model_name='cardseat',
-            constraint=django.contrib.postgres.constraints.ExclusionConstraint(expressions=[('card', '='), ('period', '&&')], name='card_in_one_seat'),
+            model_name="cardseat",
+            constraint=django.contrib.postgres.constraints.ExclusionConstraint(
+                expressions=[("card", "="), ("period", "&&")], name="card_in_one_seat"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='cardseat',
-            constraint=django.contrib.postgres.constraints.ExclusionConstraint(expressions=[('node', '='), ('slot', '='), ('period', '&&')], name='seat_has_one_card'),
+            model_name="cardseat",
+            constraint=django.contrib.postgres.constraints.ExclusionConstraint(
+                expressions=[("node", "="), ("slot", "="), ("period", "&&")], name="seat_has_one_card"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='cardseat',
-            constraint=models.UniqueConstraint(fields=('id', 'node', 'card'), name='seat_with_node_and_card'),
+            model_name="cardseat",
+            constraint=models.UniqueConstraint(fields=("id", "node", "card"), name="seat_with_node_and_card"),
         ),
         migrations.AddConstraint(
-            model_name='cardseat',
-            constraint=models.CheckConstraint(condition=models.Q(('period__isempty', False)), name='seat_period_not_empty'),
+            model_name="cardseat",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("period__isempty", False)), name="seat_period_not_empty"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='block',
-            constraint=models.UniqueConstraint(fields=('node', 'n'), name='block_number_once_a_node'),
+            model_name="block",
+            constraint=models.UniqueConstraint(fields=("node", "n"), name="block_number_once_a_node"),
         ),
         migrations.AddConstraint(
-            model_name='block',
-            constraint=models.UniqueConstraint(fields=('id', 'node'), name='block_with_its_node'),
+            model_name="block",
+            constraint=models.UniqueConstraint(fields=("id", "node"), name="block_with_its_node"),
         ),
         migrations.AddConstraint(
-            model_name='nodeboot',
-            constraint=models.UniqueConstraint(fields=('node', 'boot_id'), name='boot_once_a_node'),
+            model_name="nodeboot",
+            constraint=models.UniqueConstraint(fields=("node", "boot_id"), name="boot_once_a_node"),
         ),
         migrations.AddConstraint(
-            model_name='project',
-            constraint=models.CheckConstraint(condition=models.Q(('ends_on__isnull', True), ('ends_on__gte', models.F('starts_on')), _connector='OR'), name='project_ends_after_start'),
+            model_name="project",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("ends_on__isnull", True), ("ends_on__gte", models.F("starts_on")), _connector="OR"),
+                name="project_ends_after_start",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='project',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', [ledger.vocabulary.ProjectState['ACTIVE'], ledger.vocabulary.ProjectState['ENDING'], ledger.vocabulary.ProjectState['ENDED']])), name='project_state_known'),
+            model_name="project",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "state__in",
+                        [
+                            ledger.vocabulary.ProjectState["ACTIVE"],
+                            ledger.vocabulary.ProjectState["ENDING"],
+                            ledger.vocabulary.ProjectState["ENDED"],
+                        ],
+                    )
+                ),
+                name="project_state_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='membership',
-            constraint=models.UniqueConstraint(fields=('project', 'user'), name='one_membership_a_project'),
+            model_name="membership",
+            constraint=models.UniqueConstraint(fields=("project", "user"), name="one_membership_a_project"),
         ),
         migrations.AddConstraint(
-            model_name='membership',
-            constraint=models.CheckConstraint(condition=models.Q(('role__in', [ledger.vocabulary.ProjectRole['OWNER'], ledger.vocabulary.ProjectRole['MANAGER'], ledger.vocabulary.ProjectRole['MEMBER'], ledger.vocabulary.ProjectRole['VIEWER']])), name='membership_role_known'),
+            model_name="membership",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "role__in",
+                        [
+                            ledger.vocabulary.ProjectRole["OWNER"],
+                            ledger.vocabulary.ProjectRole["MANAGER"],
+                            ledger.vocabulary.ProjectRole["MEMBER"],
+                            ledger.vocabulary.ProjectRole["VIEWER"],
+                        ],
+                    )
+                ),
+                name="membership_role_known",
+            ),
         ),
         migrations.AddIndex(
-            model_name='job',
-            index=models.Index(condition=models.Q(('state', ledger.vocabulary.JobState['QUEUED'])), fields=['-priority', 'queued_at', 'id'], name='job_queue'),
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(("state", ledger.vocabulary.JobState["QUEUED"])),
+                fields=["-priority", "queued_at", "id"],
+                name="job_queue",
+            ),
         ),
         migrations.AddIndex(
-            model_name='job',
-            index=models.Index(fields=['project', '-id'], name='job_by_project'),
+            model_name="job",
+            index=models.Index(fields=["project", "-id"], name="job_by_project"),
         ),
         migrations.AddIndex(
-            model_name='job',
-            index=models.Index(condition=models.Q(('state__in', [ledger.vocabulary.JobState['QUEUED'], ledger.vocabulary.JobState['RUNNING'], ledger.vocabulary.JobState['STARTING'], ledger.vocabulary.JobState['STOPPING']])), fields=['state'], name='job_live'),
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(
+                    (
+                        "state__in",
+                        [
+                            ledger.vocabulary.JobState["QUEUED"],
+                            ledger.vocabulary.JobState["RUNNING"],
+                            ledger.vocabulary.JobState["STARTING"],
+                            ledger.vocabulary.JobState["STOPPING"],
+                        ],
+                    )
+                ),
+                fields=["state"],
+                name="job_live",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', [ledger.vocabulary.JobState['QUEUED'], ledger.vocabulary.JobState['STARTING'], ledger.vocabulary.JobState['RUNNING'], ledger.vocabulary.JobState['STOPPING'], ledger.vocabulary.JobState['SUCCEEDED'], ledger.vocabulary.JobState['FAILED'], ledger.vocabulary.JobState['CANCELLED'], ledger.vocabulary.JobState['PREEMPTED']])), name='job_state_known'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "state__in",
+                        [
+                            ledger.vocabulary.JobState["QUEUED"],
+                            ledger.vocabulary.JobState["STARTING"],
+                            ledger.vocabulary.JobState["RUNNING"],
+                            ledger.vocabulary.JobState["STOPPING"],
+                            ledger.vocabulary.JobState["SUCCEEDED"],
+                            ledger.vocabulary.JobState["FAILED"],
+                            ledger.vocabulary.JobState["CANCELLED"],
+                            ledger.vocabulary.JobState["PREEMPTED"],
+                        ],
+                    )
+                ),
+                name="job_state_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.UniqueConstraint(fields=('by', 'client_key'), name='one_job_a_client_key'),
+            model_name="job",
+            constraint=models.UniqueConstraint(fields=("by", "client_key"), name="one_job_a_client_key"),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.UniqueConstraint(fields=('id', 'project'), name='job_with_its_project'),
+            model_name="job",
+            constraint=models.UniqueConstraint(fields=("id", "project"), name="job_with_its_project"),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(('cpu_milli__gte', 0), ('host_memory_mib__gte', 0)), name='job_needs_not_negative'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("cpu_milli__gte", 0), ("host_memory_mib__gte", 0)), name="job_needs_not_negative"
+            ),
         ),
         migrations.AddIndex(
-            model_name='auditevent',
-            index=models.Index(fields=['target_type', 'target_id', '-id'], name='audit_by_target'),
+            model_name="auditevent",
+            index=models.Index(fields=["target_type", "target_id", "-id"], name="audit_by_target"),
         ),
         migrations.AlterUniqueTogether(
-            name='projectuserpermission',
-            unique_together={('user', 'permission', 'content_object')},
+            name="projectuserpermission",
+            unique_together={("user", "permission", "content_object")},
         ),
         migrations.AddConstraint(
-            model_name='quotagrant',
-            constraint=django.contrib.postgres.constraints.ExclusionConstraint(expressions=[('project', '='), ('resource', '='), ('period', '&&')], name='one_grant_at_a_time'),
+            model_name="quotagrant",
+            constraint=django.contrib.postgres.constraints.ExclusionConstraint(
+                expressions=[("project", "="), ("resource", "="), ("period", "&&")], name="one_grant_at_a_time"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='quotagrant',
-            constraint=models.CheckConstraint(condition=models.Q(('amount__gte', 0)), name='grant_not_negative'),
+            model_name="quotagrant",
+            constraint=models.CheckConstraint(condition=models.Q(("amount__gte", 0)), name="grant_not_negative"),
         ),
         migrations.AddConstraint(
-            model_name='quotagrant',
-            constraint=models.CheckConstraint(condition=models.Q(('resource__in', [ledger.vocabulary.Resource['CARD_MILLI'], ledger.vocabulary.Resource['CARD_MEMORY_MIB'], ledger.vocabulary.Resource['WHOLE_NODES'], ledger.vocabulary.Resource['CPU_MILLI'], ledger.vocabulary.Resource['HOST_MEMORY_MIB']])), name='grant_resource_known'),
+            model_name="quotagrant",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "resource__in",
+                        [
+                            ledger.vocabulary.Resource["CARD_MILLI"],
+                            ledger.vocabulary.Resource["CARD_MEMORY_MIB"],
+                            ledger.vocabulary.Resource["WHOLE_NODES"],
+                            ledger.vocabulary.Resource["CPU_MILLI"],
+                            ledger.vocabulary.Resource["HOST_MEMORY_MIB"],
+                        ],
+                    )
+                ),
+                name="grant_resource_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='quotagrant',
-            constraint=models.CheckConstraint(condition=models.Q(('period__isempty', False)), name='grant_period_not_empty'),
+            model_name="quotagrant",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("period__isempty", False)), name="grant_period_not_empty"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='nodezone',
-            constraint=django.contrib.postgres.constraints.ExclusionConstraint(expressions=[('node', '='), ('period', '&&')], name='node_in_one_zone'),
+            model_name="nodezone",
+            constraint=django.contrib.postgres.constraints.ExclusionConstraint(
+                expressions=[("node", "="), ("period", "&&")], name="node_in_one_zone"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='nodezone',
-            constraint=models.CheckConstraint(condition=models.Q(('period__isempty', False)), name='node_zone_period_not_empty'),
+            model_name="nodezone",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("period__isempty", False)), name="node_zone_period_not_empty"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='headroomreserve',
-            constraint=django.contrib.postgres.constraints.ExclusionConstraint(expressions=[('zone', '='), ('model', '='), ('period', '&&')], name='one_reserve_a_cell'),
+            model_name="headroomreserve",
+            constraint=django.contrib.postgres.constraints.ExclusionConstraint(
+                expressions=[("zone", "="), ("model", "="), ("period", "&&")], name="one_reserve_a_cell"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='headroomreserve',
-            constraint=models.CheckConstraint(condition=models.Q(('mib__gte', 0)), name='reserve_not_negative'),
+            model_name="headroomreserve",
+            constraint=models.CheckConstraint(condition=models.Q(("mib__gte", 0)), name="reserve_not_negative"),
         ),
         migrations.AddConstraint(
-            model_name='headroomreserve',
-            constraint=models.CheckConstraint(condition=models.Q(('period__isempty', False)), name='reserve_period_not_empty'),
+            model_name="headroomreserve",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("period__isempty", False)), name="reserve_period_not_empty"
+            ),
         ),
         migrations.AddIndex(
-            model_name='allocation',
-            index=models.Index(condition=models.Q(('period__upper_inf', True)), fields=['project'], name='allocation_live_by_project'),
+            model_name="allocation",
+            index=models.Index(
+                condition=models.Q(("period__upper_inf", True)), fields=["project"], name="allocation_live_by_project"
+            ),
         ),
         migrations.AddIndex(
-            model_name='allocation',
-            index=models.Index(condition=models.Q(('period__upper_inf', True)), fields=['node'], name='allocation_live_by_node'),
+            model_name="allocation",
+            index=models.Index(
+                condition=models.Q(("period__upper_inf", True)), fields=["node"], name="allocation_live_by_node"
+            ),
         ),
         migrations.AddIndex(
-            model_name='allocation',
-            index=django.contrib.postgres.indexes.GistIndex(fields=['period'], name='allocation_period'),
+            model_name="allocation",
+            index=django.contrib.postgres.indexes.GistIndex(fields=["period"], name="allocation_period"),
         ),
         migrations.AddConstraint(
-            model_name='allocation',
-            constraint=django.contrib.postgres.constraints.ExclusionConstraint(expressions=[('node', '='), ('form', '<>'), ('period', '&&')], name='node_holds_one_form'),
+            model_name="allocation",
+            constraint=django.contrib.postgres.constraints.ExclusionConstraint(
+                expressions=[("node", "="), ("form", "<>"), ("period", "&&")], name="node_holds_one_form"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='allocation',
-            constraint=django.contrib.postgres.constraints.ExclusionConstraint(condition=models.Q(('form', ledger.vocabulary.Form['WHOLE'])), expressions=[('node', '='), ('period', '&&')], name='whole_node_is_alone'),
+            model_name="allocation",
+            constraint=django.contrib.postgres.constraints.ExclusionConstraint(
+                condition=models.Q(("form", ledger.vocabulary.Form["WHOLE"])),
+                expressions=[("node", "="), ("period", "&&")],
+                name="whole_node_is_alone",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='allocation',
-            constraint=models.UniqueConstraint(fields=('attempt', 'node'), name='gang_members_on_distinct_nodes'),
+            model_name="allocation",
+            constraint=models.UniqueConstraint(fields=("attempt", "node"), name="gang_members_on_distinct_nodes"),
         ),
         migrations.AddConstraint(
-            model_name='allocation',
-            constraint=models.UniqueConstraint(fields=('attempt', 'rank'), name='gang_ranks_distinct'),
+            model_name="allocation",
+            constraint=models.UniqueConstraint(fields=("attempt", "rank"), name="gang_ranks_distinct"),
         ),
         migrations.AddConstraint(
-            model_name='allocation',
-            constraint=models.UniqueConstraint(fields=('id', 'node', 'period'), name='allocation_with_node_and_period'),
+            model_name="allocation",
+            constraint=models.UniqueConstraint(fields=("id", "node", "period"), name="allocation_with_node_and_period"),
         ),
         migrations.AddConstraint(
-            model_name='allocation',
-            constraint=models.CheckConstraint(condition=models.Q(('period__isempty', False)), name='allocation_period_not_empty'),
+            model_name="allocation",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("period__isempty", False)), name="allocation_period_not_empty"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='allocation',
-            constraint=models.CheckConstraint(condition=models.Q(('form__in', [ledger.vocabulary.Form['CONTAINER'], ledger.vocabulary.Form['BLOCK'], ledger.vocabulary.Form['WHOLE']])), name='allocation_form_known'),
+            model_name="allocation",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "form__in",
+                        [
+                            ledger.vocabulary.Form["CONTAINER"],
+                            ledger.vocabulary.Form["BLOCK"],
+                            ledger.vocabulary.Form["WHOLE"],
+                        ],
+                    )
+                ),
+                name="allocation_form_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='allocation',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', [ledger.vocabulary.AllocationState['OPENING'], ledger.vocabulary.AllocationState['ACTIVE'], ledger.vocabulary.AllocationState['CLOSING'], ledger.vocabulary.AllocationState['CLOSED']])), name='allocation_state_known'),
+            model_name="allocation",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "state__in",
+                        [
+                            ledger.vocabulary.AllocationState["OPENING"],
+                            ledger.vocabulary.AllocationState["ACTIVE"],
+                            ledger.vocabulary.AllocationState["CLOSING"],
+                            ledger.vocabulary.AllocationState["CLOSED"],
+                        ],
+                    )
+                ),
+                name="allocation_state_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='allocation',
-            constraint=models.CheckConstraint(condition=models.Q(('cpu_milli__gte', 0), ('host_memory_mib__gte', 0)), name='allocation_not_negative'),
+            model_name="allocation",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("cpu_milli__gte", 0), ("host_memory_mib__gte", 0)), name="allocation_not_negative"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='allocation',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('period__upper_inf', False), ('state', ledger.vocabulary.AllocationState['CLOSED'])), models.Q(models.Q(('state', ledger.vocabulary.AllocationState['CLOSED']), _negated=True), ('period__upper_inf', True)), _connector='OR'), name='allocation_open_until_closed'),
+            model_name="allocation",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("period__upper_inf", False), ("state", ledger.vocabulary.AllocationState["CLOSED"])),
+                    models.Q(
+                        models.Q(("state", ledger.vocabulary.AllocationState["CLOSED"]), _negated=True),
+                        ("period__upper_inf", True),
+                    ),
+                    _connector="OR",
+                ),
+                name="allocation_open_until_closed",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='allocation',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('closing_at__isnull', True), ('state__in', [ledger.vocabulary.AllocationState['OPENING'], ledger.vocabulary.AllocationState['ACTIVE']])), models.Q(('closing_at__isnull', False), ('state__in', [ledger.vocabulary.AllocationState['CLOSING'], ledger.vocabulary.AllocationState['CLOSED']])), _connector='OR'), name='allocation_closing_has_a_time'),
+            model_name="allocation",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(
+                        ("closing_at__isnull", True),
+                        (
+                            "state__in",
+                            [ledger.vocabulary.AllocationState["OPENING"], ledger.vocabulary.AllocationState["ACTIVE"]],
+                        ),
+                    ),
+                    models.Q(
+                        ("closing_at__isnull", False),
+                        (
+                            "state__in",
+                            [ledger.vocabulary.AllocationState["CLOSING"], ledger.vocabulary.AllocationState["CLOSED"]],
+                        ),
+                    ),
+                    _connector="OR",
+                ),
+                name="allocation_closing_has_a_time",
+            ),
         ),
     ]

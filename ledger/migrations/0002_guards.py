@@ -40,7 +40,7 @@ MOVES = {
 ROWS = [(entity, *move.split(">")) for entity, moves in MOVES.items() for move in moves.split()]
 TRANSITIONS = (
     "INSERT INTO ledger_statetransition (entity, old, new) VALUES "
-    + ", ".join(f"('{e}', '{o}', '{n}')" for e, o, n in ROWS)  # noqa: S608  constants of this file
+    + ", ".join(f"('{e}', '{o}', '{n}')" for e, o, n in ROWS)
     + """;
 CREATE FUNCTION ledger_check_transition() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -120,10 +120,13 @@ CREATE TRIGGER guard_allocation AFTER INSERT ON ledger_allocation
   FOR EACH ROW EXECUTE FUNCTION ledger_guard_allocation();
 
 CREATE FUNCTION ledger_guard_share() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE f text; b bigint;
 BEGIN
   PERFORM 1 FROM ledger_node WHERE id = NEW.node_id FOR NO KEY UPDATE;
-  IF (NEW.block_id IS NOT NULL) <> (SELECT form = 'block' FROM ledger_allocation WHERE id = NEW.allocation_id) THEN
-    RAISE EXCEPTION 'only the shares of a block allocation name a block'
+  SELECT a.form, s.block_id INTO f, b FROM ledger_allocation a, ledger_cardseat s
+    WHERE a.id = NEW.allocation_id AND s.id = NEW.seat_id;
+  IF (f = 'block' AND (b IS NULL OR NEW.block_id IS DISTINCT FROM b)) OR (f <> 'block' AND NEW.block_id IS NOT NULL) THEN
+    RAISE EXCEPTION 'the shares of a block allocation, and no others, name the block of their seat'
       USING ERRCODE = 'check_violation', CONSTRAINT = 'block_names_its_block';
   END IF;
   IF EXISTS (SELECT 1 FROM ledger_hold h WHERE (h.card_id = NEW.card_id OR h.node_id = NEW.node_id)
@@ -251,10 +254,13 @@ END $$;
         ("link", ""),
     )
 )
-VERSION_BACK = "".join(
-    f"DROP TRIGGER bump_inventory ON ledger_{table};"
-    for table in ("node", "nodezone", "zone", "card", "cardseat", "block", "link")
-) + "DROP FUNCTION ledger_bump_inventory(); DELETE FROM ledger_inventoryversion;"
+VERSION_BACK = (
+    "".join(
+        f"DROP TRIGGER bump_inventory ON ledger_{table};"
+        for table in ("node", "nodezone", "zone", "card", "cardseat", "block", "link")
+    )
+    + "DROP FUNCTION ledger_bump_inventory(); DELETE FROM ledger_inventoryversion;"
+)
 
 AUDIT = """
 ALTER TABLE ledger_auditevent ADD COLUMN txid xid8 NOT NULL DEFAULT pg_current_xact_id();

@@ -61,7 +61,9 @@ class Allocation(models.Model):
             models.CheckConstraint(condition=Q(period__isempty=False), name="allocation_period_not_empty"),
             models.CheckConstraint(condition=Q(form__in=list(Form)), name="allocation_form_known"),
             models.CheckConstraint(condition=Q(state__in=list(AllocationState)), name="allocation_state_known"),
-            models.CheckConstraint(condition=Q(cpu_milli__gte=0, host_memory_mib__gte=0), name="allocation_not_negative"),
+            models.CheckConstraint(
+                condition=Q(cpu_milli__gte=0, host_memory_mib__gte=0), name="allocation_not_negative"
+            ),
             models.CheckConstraint(
                 condition=Q(state=AllocationState.CLOSED, period__upper_inf=False)
                 | (~Q(state=AllocationState.CLOSED) & Q(period__upper_inf=True)),

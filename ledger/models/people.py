@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from django.contrib.auth.models import AbstractUser, UserManager
 from django.contrib.postgres.constraints import ExclusionConstraint
@@ -21,7 +21,7 @@ class User(AbstractUser):
     theme = models.CharField(max_length=8, default="auto")
     time_zone = models.CharField(max_length=64, default="UTC")
 
-    objects = UserManager()
+    objects: ClassVar[UserManager[User]] = UserManager()  # type: ignore[assignment]
 
     @property
     def sees_everything(self) -> bool:
@@ -81,7 +81,8 @@ class Project(models.Model):
     class Meta:
         constraints = [
             models.CheckConstraint(
-                condition=Q(ends_on__isnull=True) | Q(ends_on__gte=models.F("starts_on")), name="project_ends_after_start"
+                condition=Q(ends_on__isnull=True) | Q(ends_on__gte=models.F("starts_on")),
+                name="project_ends_after_start",
             ),
             models.CheckConstraint(condition=Q(state__in=list(ProjectState)), name="project_state_known"),
         ]

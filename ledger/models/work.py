@@ -68,7 +68,9 @@ class Job(models.Model):
             models.CheckConstraint(condition=Q(state__in=list(JobState)), name="job_state_known"),
             models.UniqueConstraint(fields=["by", "client_key"], name="one_job_a_client_key"),
             models.UniqueConstraint(fields=["id", "project"], name="job_with_its_project"),
-            models.CheckConstraint(condition=Q(cpu_milli__gte=0, host_memory_mib__gte=0), name="job_needs_not_negative"),
+            models.CheckConstraint(
+                condition=Q(cpu_milli__gte=0, host_memory_mib__gte=0), name="job_needs_not_negative"
+            ),
         ]
         indexes = [
             models.Index(fields=["-priority", "queued_at", "id"], name="job_queue", condition=Q(state=JobState.QUEUED)),

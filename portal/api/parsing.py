@@ -32,6 +32,9 @@ class TooLarge(APIException):
     status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
     default_code = "too_large"
 
+    def __init__(self) -> None:
+        super().__init__(_("The body is larger than %(n)d bytes.") % {"n": settings.DATA_UPLOAD_MAX_MEMORY_SIZE})
+
 
 class StrictJSONParser(JSONParser):
     def parse(
@@ -51,7 +54,7 @@ def _text(stream: IO[Any]) -> str:
     limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
     data: bytes = stream.read(limit + 1)
     if len(data) > limit:
-        raise TooLarge(_("The body is larger than %(n)d bytes.") % {"n": limit})
+        raise TooLarge
     return data.decode("utf-8")
 
 

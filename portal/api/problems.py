@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.exceptions import PermissionDenied, SuspiciousOperation
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.http import Http404, JsonResponse
 from django.utils.translation import gettext as _
 from rest_framework import exceptions, status
@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import exception_handler, set_rollback
 
 from ledger.errors import Conflict, Refused
+from portal.api.parsing import TooLarge
 
 
 class IdempotencyMismatch(exceptions.APIException):
@@ -21,7 +22,9 @@ class IdempotencyMismatch(exceptions.APIException):
 
 
 def handler(exc: Exception, context: dict[str, Any]) -> JsonResponse | None:
-    if isinstance(exc, SuspiciousOperation):  # such as more query parameters than Django reads
+    if isinstance(exc, RequestDataTooBig):
+        exc = TooLarge()
+    elif isinstance(exc, SuspiciousOperation):  # such as more query parameters than Django reads
         exc = exceptions.ParseError(_("The request has too many or impossible parameters."))
     if isinstance(exc, Refused):
         set_rollback()

@@ -4,10 +4,22 @@ from django.db import migrations
 
 ROLE = "gpu_commons_app"
 # never deleted by the application; corrections are new rows
-KEPT = (
-    "ledger_allocation ledger_cardshare ledger_attempt ledger_job ledger_hold ledger_cardseat ledger_card ledger_node "
-    "ledger_nodezone ledger_project ledger_quotagrant ledger_headroomreserve scheduler_decision scheduler_command"
-).split()
+KEPT = [
+    "ledger_allocation",
+    "ledger_cardshare",
+    "ledger_attempt",
+    "ledger_job",
+    "ledger_hold",
+    "ledger_cardseat",
+    "ledger_card",
+    "ledger_node",
+    "ledger_nodezone",
+    "ledger_project",
+    "ledger_quotagrant",
+    "ledger_headroomreserve",
+    "scheduler_decision",
+    "scheduler_command",
+]
 
 CREATE = f"""
 DO $$ BEGIN
@@ -25,7 +37,7 @@ ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT USAGE, SELECT ON SEQUENCES TO {R
 REVOKE UPDATE, DELETE, TRUNCATE ON ledger_auditevent, ledger_auditseal FROM {ROLE};
 REVOKE DELETE, TRUNCATE ON {", ".join(KEPT)} FROM {ROLE};
 REVOKE INSERT, UPDATE, DELETE ON ledger_statetransition, django_migrations FROM {ROLE};
-"""  # noqa: S608  constants of this file
+"""
 DROP = f"""
 ALTER DEFAULT PRIVILEGES IN SCHEMA public REVOKE ALL ON TABLES FROM {ROLE};
 ALTER DEFAULT PRIVILEGES IN SCHEMA public REVOKE ALL ON SEQUENCES FROM {ROLE};

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 from scheduler.drivers import cgroups
 
+_PATIENCE_S = 1.0
+
 
 def works(hierarchy: cgroups.Hierarchy) -> bool:
     """Whether a process can be limited and killed under this hierarchy. Leaves nothing behind."""
@@ -23,7 +25,7 @@ def works(hierarchy: cgroups.Hierarchy) -> bool:
         process = subprocess.Popen(["/bin/sh", "-c", "read line"], stdin=subprocess.PIPE, env={}, close_fds=True)
         group.join(process.pid)
         moved = process.pid in group.pids()
-        return group.kill() and moved
+        return moved and group.kill(within_s=_PATIENCE_S)
     except (OSError, KeyError):
         return False
     finally:
@@ -31,7 +33,7 @@ def works(hierarchy: cgroups.Hierarchy) -> bool:
             process.kill()
             process.communicate()
         with contextlib.suppress(OSError):
-            group.remove()
+            group.remove(within_s=_PATIENCE_S)
 
 
 def usable(hierarchies: Sequence[cgroups.Hierarchy] | None = None) -> cgroups.Hierarchy | None:

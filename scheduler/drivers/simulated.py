@@ -75,7 +75,9 @@ class SimulatedDriver:
             now = database_now()
             for spec in specs:
                 if spec.fence <= fences[spec.job_id]:
-                    answers[spec.key] = StartRefused(f"attempt with fence {spec.fence} of job {spec.job_id} was closed already")
+                    answers[spec.key] = StartRefused(
+                        f"attempt with fence {spec.fence} of job {spec.job_id} was closed already"
+                    )
                     continue
                 try:
                     member = members.get(spec.key) or fresh.setdefault(spec.key, self._new(spec, now))
@@ -116,7 +118,9 @@ class SimulatedDriver:
 
     def list_members(self) -> list[Observation]:
         now = database_now()
-        live = SimulatedMember.objects.filter(Q(stopped_at=None) | Q(stopped_at__gt=now), cleaned=False, ends_at__gt=now)
+        live = SimulatedMember.objects.filter(
+            Q(stopped_at=None) | Q(stopped_at__gt=now), cleaned=False, ends_at__gt=now
+        )
         return [_seen(member, now) for member in live]
 
     def stop(self, *, key: str, job_id: int, fence: int, grace_s: int) -> Observation:
@@ -157,7 +161,9 @@ class SimulatedDriver:
         if seen.phase == Phase.EXITED:
             text += f"[simulated] {seen.end_reason} with exit code {seen.exit_code}\n"
         data = text.encode()[cursor : cursor + limit]
-        return LogChunk(data, cursor + len(data), seen.phase == Phase.EXITED and cursor + len(data) >= len(text.encode()))
+        return LogChunk(
+            data, cursor + len(data), seen.phase == Phase.EXITED and cursor + len(data) >= len(text.encode())
+        )
 
     def clean(self, *, key: str, node: str, whole: bool) -> bool:
         SimulatedMember.objects.filter(key=key).update(cleaned=True)
@@ -166,7 +172,9 @@ class SimulatedDriver:
     def inventory(self) -> list[NodeFacts]:
         faults = set(SimulatedFault.objects.values_list("hostname", "card_uuid"))
         seats: dict[int, list[CardFacts]] = {}
-        for seat in CardSeat.objects.filter(period__upper_inf=True, node__simulated=True).select_related("card", "node"):
+        for seat in CardSeat.objects.filter(period__upper_inf=True, node__simulated=True).select_related(
+            "card", "node"
+        ):
             if (seat.node.hostname, seat.card.uuid) not in faults:
                 seats.setdefault(seat.node_id, []).append(_card(seat))
         return [
@@ -189,7 +197,9 @@ class SimulatedDriver:
 def _lock_tombstones(jobs: Sequence[int]) -> dict[int, int]:
     """job → highest closed fence (0 = none), under lock and in order."""
     wanted = sorted(set(jobs))
-    SimulatedTombstone.objects.bulk_create([SimulatedTombstone(job=job, fence=0) for job in wanted], ignore_conflicts=True)
+    SimulatedTombstone.objects.bulk_create(
+        [SimulatedTombstone(job=job, fence=0) for job in wanted], ignore_conflicts=True
+    )
     rows = SimulatedTombstone.objects.filter(job__in=wanted).order_by("job").select_for_update()
     return {row.job: row.fence for row in rows}
 

@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-FOREIGN = ("DATABASE_URL", "REDIS_URL", "DATABASE_ROLE", "SECRET_KEY", "GPU_COMMONS_DATA", "PORTAL_URL", "ALLOWED_HOSTS")
+FOREIGN = (
+    "DATABASE_URL",
+    "REDIS_URL",
+    "DATABASE_ROLE",
+    "SECRET_KEY",
+    "GPU_COMMONS_DATA",
+    "PORTAL_URL",
+    "ALLOWED_HOSTS",
+)
 ENDED = ("succeeded", "failed", "cancelled", "preempted")
 
 
@@ -39,7 +47,15 @@ class Portal:
         return kept | {"GPU_COMMONS_PYTHON_OK": "1", "GPU_COMMONS_DATA": str(self.data)}
 
     def start(self, *options: str, wait_s: float = 120) -> None:
-        command = [sys.executable, str(CHECKOUT / "manage.py"), "up", "--port", str(self.port), "--data", str(self.data)]
+        command = [
+            sys.executable,
+            str(CHECKOUT / "manage.py"),
+            "up",
+            "--port",
+            str(self.port),
+            "--data",
+            str(self.data),
+        ]
         log = (self.data.parent / "up.log").open("ab")
         self.runner = subprocess.Popen([*command, *options], env=self.environment(), stdout=log, stderr=log)
         self.until(lambda: self.get("/readyz")[0] == 200, wait_s, "the portal is ready")

@@ -34,7 +34,9 @@ class Command(BaseCommand):
                 cards = ", ".join(f"card {s.card_id} {list(s.memory)}" for s in member.shares)
                 self.stdout.write(f"  {names[member.node_id]} as {member.form}: {cards or 'no cards'}")
         else:
-            self.stdout.write(f"job {verdict.job_id} waits{' and can never run on this fleet' if verdict.never else ''}:")
+            self.stdout.write(
+                f"job {verdict.job_id} waits{' and can never run on this fleet' if verdict.never else ''}:"
+            )
             for index, reasons in enumerate(verdict.by_ask):
                 text = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items(), key=lambda r: -r[1]))
                 self.stdout.write(f"  ask {index}: {text}")

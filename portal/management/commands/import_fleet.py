@@ -46,5 +46,6 @@ class Command(BaseCommand):
         cards = sum(row.cards for row in diff.create)
         verb = "would be" if dry else "were"
         self.stdout.write(
-            f"{len(diff.create)} nodes with {cards} cards {verb} added, {len(diff.update)} {verb} changed, {diff.same} are the same"
+            f"{len(diff.create)} nodes with {cards} cards {verb} added, {len(diff.update)} {verb} changed, "
+            f"{diff.same} are the same"
         )

@@ -102,5 +102,6 @@ class Command(BaseCommand):
         if waits:
             ninth = waits[int(len(waits) * 0.9)]
             self.stdout.write(
-                f"submit to placed: median {statistics.median(waits):.3f} s, 90 % {ninth:.3f} s, longest {waits[-1]:.3f} s"
+                f"submit to placed: median {statistics.median(waits):.3f} s, 90 % {ninth:.3f} s, "
+                f"longest {waits[-1]:.3f} s"
             )

@@ -8,7 +8,9 @@ from portal.seeding import seed
 
 
 class Command(BaseCommand):
-    help = "First-run data: zones, sign-ins, projects, this machine and (unless --no-fleet) the bundled simulated fleet."
+    help = (
+        "First-run data: zones, sign-ins, projects, this machine and (unless --no-fleet) the bundled simulated fleet."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--no-fleet", action="store_true", help="leave the bundled simulated fleet out")

@@ -38,10 +38,7 @@ EVERYTHING = {
     "checkpoint": "SIGUSR1",
     "simulated": True,
 }
-GIVEN_BACK = (
-    "project name kind cpu_milli host_memory_mib interconnect distance labels command environment image data_paths "
-    "walltime_s priority preemptible checkpoint simulated"
-).split()
+GIVEN_BACK = ["project", "name", "kind", "cpu_milli", "host_memory_mib", "interconnect", "distance", "labels", "command", "environment", "image", "data_paths", "walltime_s", "priority", "preemptible", "checkpoint", "simulated"]
 
 
 @pytest.mark.django_db

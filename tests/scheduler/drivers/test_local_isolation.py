@@ -68,17 +68,8 @@ class TestWalls(IsolationCase):
         driver.start(other)
         self.wait_for_output(driver, other.key, b"canary")
         work = files.read_json(str(self.box.data / "jobs" / other.key / files.SPEC))["work"]
-        seen = self.outcome(
-            driver,
-            [
-                "sh",
-                "-c",
-                f"cat {secret} {work}/mine; cat {self.box.data}/jobs/*/*; ls {self.box.data}/jobs; cat /root/.*; echo ran",
-            ],
-        )
-        assert "canary-7e1f" not in seen
-        assert other.key not in seen
-        assert seen.endswith("ran\n")
+        look = f"cat {secret} {work}/mine {self.box.data}/jobs/*/* /root/.*; ls {self.box.data}/jobs"
+        assert self.outcome(driver, ["sh", "-c", f"exec 2>/dev/null; {look}; echo ran"]) == "ran\n"
 
     def test_it_is_nobody_and_stays_so(self, driver: LocalDriver) -> None:
         seen = self.outcome(driver, ["sh", "-c", "id -u; id -G; grep -E 'NoNewPrivs|CapEff|CapPrm' /proc/self/status"])

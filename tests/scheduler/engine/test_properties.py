@@ -124,7 +124,9 @@ def test_every_node_is_feasible_or_refused_once_for_each_ask(snapshot: Snapshot)
         ]
         for number, counts in counted:
             refused = [line[2] for line in lines if line[1] == number and line[2] is not None]
-            assert {reason: refused.count(reason) for reason in set(refused)} == {reason: n for reason, n in counts.items() if n}
+            assert {reason: refused.count(reason) for reason in set(refused)} == {
+                reason: n for reason, n in counts.items() if n
+            }
             open_nodes = [line for line in lines if line[1] == number and line[2] is None]
             assert sum(counts.values()) + len(open_nodes) == len(snapshot.nodes)
             assert all(line[3] is not None for line in open_nodes)
