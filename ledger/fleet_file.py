@@ -213,8 +213,14 @@ def _add_zone(fleet: Fleet, zone: Any) -> None:
         fleet.errors.append(f"line {line}: slug: give lower-case letters, digits and -")
     elif not isinstance(forms, list) or not forms or any(form not in list(Form) for form in forms):
         fleet.errors.append(f"line {line}: forms: give a list of {', '.join(Form)}")
+    elif not _is_text(zone.get("title", slug), 200):
+        fleet.errors.append(f"line {line}: title: give a text of at most 200 characters")
+    elif slug in fleet.zones:
+        fleet.errors.append(f"line {line}: slug: the zone {slug} stands twice")
+    elif unknown := sorted(map(str, set(zone) - {"slug", "title", "forms", "__line__"})):
+        fleet.errors.append(f"line {line}: there is no field {unknown[0]!r}; known are slug, title and forms")
     else:
-        fleet.zones[slug] = (str(zone.get("title", slug))[:200], forms)
+        fleet.zones[slug] = (zone.get("title", slug), forms)
 
 
 def _add(fleet: Fleet, line: int, row: Mapping[str, Any]) -> None:
@@ -247,10 +253,10 @@ def _cell(name: str, value: Any) -> Any:
             raise ValueError(f"give true or false, not {str(value)[:60]!r}")
         return str(value).lower() == "true"
     if name == "labels":
-        if not isinstance(value, list) or not all(isinstance(v, str) and 0 < len(v) <= 63 for v in value):
-            raise ValueError("give a list of labels of at most 63 characters")
+        if not isinstance(value, list) or not all(_is_text(v, 63) and v for v in value):
+            raise ValueError("give a list of labels of at most 63 printable characters")
         return tuple(value)
-    if not isinstance(value, str) or len(value) > 253 or any(ord(c) < 32 for c in value):
+    if not _is_text(value, 253):
         raise ValueError(f"give a text without control characters, not {str(value)[:60]!r}")
     allowed = CHOICES.get(name)
     if allowed is not None and value not in allowed:
@@ -260,6 +266,11 @@ def _cell(name: str, value: Any) -> Any:
     if name in {"site", "room", "rack", "leaf", "model"} and len(value) > 64:
         raise ValueError("at most 64 characters")
     return value
+
+
+def _is_text(value: Any, longest: int) -> bool:
+    """Printable: no control characters, no NUL, no half of a surrogate pair (YAML can write them all)."""
+    return isinstance(value, str) and len(value) <= longest and value.isprintable()
 
 
 def _number(name: str, value: Any) -> int:
@@ -273,6 +284,8 @@ def _number(name: str, value: Any) -> int:
 
 
 def _contradictions(node: FleetNode) -> list[str]:
+    if node.driver and (node.driver == DriverName.SIMULATED) != node.simulated:
+        return [f"driver: {node.driver} does not go with simulated: {str(node.simulated).lower()}"]
     if node.cards and not node.model:
         return ["model: a node with cards needs their model"]
     if node.cards and not node.memory_mib:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from scheduler.drivers.base import Driver, DriverError, MemberSpec, Observation, Phase, ReplyLost
+from scheduler.drivers.base import Driver, MemberSpec, Observation, Phase
 
 Started = Mapping[str, Observation | Exception]
 Stopped = Mapping[str, bool | Exception]  # True: gone and clean
@@ -39,7 +39,7 @@ def start_many(driver: Driver, specs: Sequence[MemberSpec]) -> Started:
         try:
             driver.prepare(spec)
             answers[spec.key] = driver.start(spec)
-        except (DriverError, ReplyLost, OSError) as error:
+        except Exception as error:  # also a fault of the driver: it must not keep the others waiting
             answers[spec.key] = error
     return answers
 
@@ -53,6 +53,6 @@ def stop_many(driver: Driver, orders: Sequence[StopOrder]) -> Stopped:
             seen = driver.stop(key=order.key, job_id=order.job_id, fence=order.fence, grace_s=order.grace_s)
             gone = seen.phase in GONE and driver.clean(key=order.key, node=order.node, whole=order.whole)
             answers[order.key] = gone
-        except (DriverError, ReplyLost, OSError) as error:
+        except Exception as error:  # also a fault of the driver: it must not keep the others waiting
             answers[order.key] = error
     return answers

@@ -80,7 +80,11 @@ class SimulatedDriver:
                     )
                     continue
                 try:
-                    member = members.get(spec.key) or fresh.setdefault(spec.key, self._new(spec, now))
+                    member = members.get(spec.key) or fresh.get(spec.key) or self._new(spec, now)
+                    if (member.job, member.fence) != (spec.job_id, spec.fence):
+                        raise DriverError(f"simulated: the key {spec.key} belongs to another attempt")
+                    if spec.key not in members:
+                        fresh[spec.key] = member
                     answers[spec.key] = _seen(member, now)
                 except DriverError as error:
                     answers[spec.key] = error
@@ -166,8 +170,9 @@ class SimulatedDriver:
         )
 
     def clean(self, *, key: str, node: str, whole: bool) -> bool:
-        SimulatedMember.objects.filter(key=key).update(cleaned=True)
-        return True
+        now = database_now()
+        SimulatedMember.objects.filter(Q(stopped_at__lte=now) | Q(ends_at__lte=now), key=key).update(cleaned=True)
+        return not SimulatedMember.objects.filter(key=key, cleaned=False).exists()
 
     def inventory(self) -> list[NodeFacts]:
         faults = set(SimulatedFault.objects.values_list("hostname", "card_uuid"))

@@ -37,14 +37,23 @@ def insert(table: str, **values: Any) -> int:
 
 
 @contextmanager
-def refused(constraint: str) -> Iterator[None]:
+def refused(constraint: str, *, at_once: bool = False) -> Iterator[None]:
     """The database refuses what is inside, by the constraint of this name, at the latest at commit."""
     with pytest.raises(DatabaseError) as caught, transaction.atomic():
         yield
-        run("SET CONSTRAINTS ALL IMMEDIATE")
+        if not at_once:
+            run("SET CONSTRAINTS ALL IMMEDIATE")
     diagnosis = getattr(caught.value.__cause__, "diag", None)
     assert diagnosis is not None, caught.value
     assert diagnosis.constraint_name == constraint, f"{diagnosis.constraint_name}: {caught.value}"
+
+
+@contextmanager
+def undone() -> Iterator[None]:
+    """What is inside is rolled back at its end, with the checks that wait for commit."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
 
 
 @contextmanager

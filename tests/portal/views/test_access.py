@@ -1,0 +1,94 @@
+"""Who may open which page. Every page is listed; a new one without a row here fails the first test."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+from django.urls import URLPattern, reverse
+
+from ledger.models import Job
+from portal.urls import urlpatterns
+from tests.factories import PASSWORD
+from tests.portal.views.conftest import ClientAs
+
+OPEN = {"sign-in", "sign-out", "language", "healthz", "readyz", "metrics"}
+PLAIN = ["home", "account", "jobs", "submit", "nodes", "books", "books-chart"]
+OF_A_JOB = ["job", "job-status", "job-log", "job-log-file"]
+POSTED = ["theme", "job-cancel"]
+PEOPLE = ["researcher", "member", "outsider", "owner", "operator", "manager", "auditor", "admin"]
+
+
+def address(name: str, job: Job) -> str:
+    if name == "node":
+        return reverse("node", args=["n1"])
+    return reverse(name, args=[job.pk] if name.startswith("job") and name != "jobs" else [])
+
+
+def test_every_page_is_in_the_lists_of_this_file() -> None:
+    names = {pattern.name for pattern in urlpatterns if isinstance(pattern, URLPattern)}
+    assert names == OPEN | {*PLAIN, *OF_A_JOB, *POSTED, "node"}
+
+
+@pytest.mark.parametrize("name", [*PLAIN, *OF_A_JOB, "node"])
+def test_a_stranger_is_sent_to_the_sign_in_page_and_back(client: Client, running: Job, name: str) -> None:
+    page = address(name, running)
+    response = client.get(page)
+    assert response.status_code == 302
+    assert response["Location"] == f"/sign-in/?next={page}"
+
+
+@pytest.mark.parametrize("name", POSTED)
+def test_a_stranger_can_post_nothing(client: Client, running: Job, name: str) -> None:
+    assert client.post(address(name, running)).status_code == 302
+    running.refresh_from_db()
+    assert running.state == "running"
+
+
+@pytest.mark.parametrize("who", PEOPLE)
+@pytest.mark.parametrize("name", [*PLAIN, "node"])
+def test_everybody_signed_in_opens_the_common_pages(client_as: ClientAs, running: Job, name: str, who: str) -> None:
+    assert client_as(who).get(address(name, running)).status_code == 200
+
+
+@pytest.mark.parametrize("who", [p for p in PEOPLE if p != "outsider"])
+@pytest.mark.parametrize("name", OF_A_JOB)
+def test_members_and_site_roles_open_a_job(client_as: ClientAs, running: Job, name: str, who: str) -> None:
+    assert client_as(who).get(address(name, running)).status_code == 200
+
+
+@pytest.mark.parametrize("name", OF_A_JOB)
+def test_a_job_of_another_project_is_not_there_for_an_outsider(client_as: ClientAs, running: Job, name: str) -> None:
+    assert client_as("outsider").get(address(name, running)).status_code == 404
+
+
+def test_an_outsider_cannot_cancel_what_they_cannot_see(client_as: ClientAs, running: Job) -> None:
+    response = client_as("outsider").post(address("job-cancel", running), {"reason": "mine now"})
+    running.refresh_from_db()
+    assert (response.status_code, running.state) == (404, "running")
+
+
+@pytest.mark.parametrize("name", [*PLAIN, "node", "job"])
+def test_pages_are_read_with_get_and_head_alone(client_as: ClientAs, running: Job, name: str) -> None:
+    client = client_as("researcher")
+    assert client.head(address(name, running)).status_code == 200
+    assert client.delete(address(name, running)).status_code == 405
+
+
+def test_a_poll_after_the_session_ended_reloads_the_page(client: Client, running: Job) -> None:
+    response = client.get(address("job-status", running), headers={"HX-Request": "true"})
+    assert (response.status_code, response["HX-Refresh"]) == (200, "true")
+
+
+def test_signing_in_and_out(client: Client, people: dict[str, object]) -> None:
+    response = client.post("/sign-in/?next=/jobs/", {"username": "researcher", "password": PASSWORD, "next": "/jobs/"})
+    assert response["Location"] == "/jobs/"
+    assert client.get("/").status_code == 200
+    assert client.get("/sign-out/").status_code == 405
+    assert client.post("/sign-out/")["Location"] == "/sign-in/"
+    assert client.get("/").status_code == 302
+
+
+@pytest.mark.parametrize("target", ["https://evil.example/", "//evil.example/", "javascript:alert(1)"])
+def test_signing_in_never_leads_to_another_site(client: Client, people: dict[str, object], target: str) -> None:
+    response = client.post("/sign-in/", {"username": "researcher", "password": PASSWORD, "next": target})
+    assert response["Location"] == "/"

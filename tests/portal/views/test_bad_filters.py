@@ -1,0 +1,72 @@
+"""Whatever stands in the query string, a page answers with 200 or 404 and says what it did not take."""
+
+from __future__ import annotations
+
+import itertools
+from urllib.parse import urlencode
+
+import pytest
+
+from ledger.models import Job
+from tests.portal.views.conftest import ClientAs
+
+BAD = ["-1", "0", "1000000000", "9" * 40, "abc", "1e9", "NaN", "\x00", "٣", "💥", "' OR 1=1 --", "a" * 5000, "../../etc"]
+TIMES = ["0001-01-01T00:00", "9999-12-31T23:59", "2026-02-30T00:00", "1969-01-01T00:00", "2026-01-01T00:00+99:00", "x"]
+FIELDS = {
+    "/jobs/": ["page", "q", "state", "project", "hardware", "mine"],
+    "/nodes/": ["page", "q", "hardware", "zone", "form", "state", "model", "free"],
+    "/books/": ["window", "hardware", "zone", "project", "model", "unit"],
+    "/books/chart/": ["window", "hardware", "zone", "project", "model", "unit"],
+}
+
+
+@pytest.mark.parametrize(("page", "field"), [(p, f) for p, fields in FIELDS.items() for f in fields])
+def test_a_bad_filter_never_breaks_a_page(client_as: ClientAs, running: Job, page: str, field: str) -> None:
+    client = client_as("researcher")
+    codes = {value: client.get(f"{page}?{urlencode({field: value})}").status_code for value in BAD}
+    assert {value: code for value, code in codes.items() if code != 200} == {}
+
+
+@pytest.mark.parametrize("page", ["/books/", "/books/chart/"])
+def test_a_bad_window_never_breaks_the_books(client_as: ClientAs, running: Job, page: str) -> None:
+    client = client_as("researcher")
+    for start, end in itertools.product(["", *TIMES], ["", *TIMES]):
+        query = urlencode({"window": "own", "start": start, "end": end})
+        assert client.get(f"{page}?{query}").status_code == 200, query
+
+
+@pytest.mark.parametrize("value", BAD)
+def test_a_bad_number_of_a_job_or_name_of_a_node_is_not_found(client_as: ClientAs, running: Job, value: str) -> None:
+    client = client_as("researcher")
+    for path in (f"/jobs/{value}/", f"/jobs/{value}/status/", f"/jobs/{value}/log/", f"/nodes/{value}/"):
+        assert client.get(path).status_code == 404
+
+
+@pytest.mark.parametrize("field", ["cursor", "attempt", "rank"])
+@pytest.mark.parametrize("value", BAD)
+def test_a_bad_cursor_reads_from_the_start(client_as: ClientAs, running: Job, field: str, value: str) -> None:
+    assert client_as("researcher").get(f"/jobs/{running.pk}/log/?{urlencode({field: value})}").status_code in {200, 286}
+
+
+def test_a_filter_that_is_not_taken_is_named_beside_its_field(client_as: ClientAs, running: Job) -> None:
+    page = client_as("researcher").get("/jobs/?state=broken").content.decode()
+    assert "field-error" in page
+    assert f"/jobs/{running.pk}/" in page  # and not applied
+
+
+def test_a_window_in_the_future_is_refused_by_name(client_as: ClientAs, people: object) -> None:
+    page = client_as("researcher").get("/books/?window=own&start=2199-01-01T00:00").content.decode()
+    assert "which has no books yet" in page
+
+
+@pytest.mark.parametrize(("page", "shown"), [("1", 1), ("-1", 1), ("abc", 1), ("2", 2), ("999999999", 2), ("9" * 30, 1)])
+def test_pages_beyond_the_list_show_its_nearest_page(
+    client_as: ClientAs, people: dict[str, object], monkeypatch: pytest.MonkeyPatch, page: str, shown: int
+) -> None:
+    from portal.views import gate
+    from tests import factories
+
+    monkeypatch.setattr(gate, "ROWS", 2)
+    for number in range(3):
+        factories.job(name=f"job {number}")
+    assert client_as("researcher").get(f"/jobs/?page={page}").context["page"].number == shown

@@ -1,0 +1,154 @@
+"""What pages are made of: no inline script, only files that exist, error pages without a context, whole catalogues."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import polib
+import pytest
+from django.conf import settings
+from django.contrib.staticfiles import finders
+from django.template.loader import get_template
+from django.test import Client
+from django.utils import translation
+
+from ledger import vocabulary
+from ledger.models import Job
+from portal import labels
+from tests.portal.views.conftest import ClientAs
+
+TEMPLATES = sorted((settings.BASE_DIR / "templates").rglob("*.html"))
+VENDOR = Path(settings.BASE_DIR / "static" / "vendor")
+CATALOGUE = settings.BASE_DIR / "portal" / "locale" / "zh_Hans" / "LC_MESSAGES" / "django.po"
+PAGES = ["/", "/account/", "/jobs/", "/jobs/new/", "/nodes/", "/nodes/n1/", "/books/?hardware=simulated", "/books/chart/"]
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/jobs/{job}/", "/jobs/{job}/status/", "/no/such/page/"])
+def test_no_page_has_an_inline_script_or_handler(client_as: ClientAs, running: Job, path: str) -> None:
+    page = client_as("researcher").get(path.format(job=running.pk)).content.decode()
+    for tag in re.findall(r"<script\b[^>]*>", page):
+        assert "src=" in tag or 'type="application/json"' in tag
+    assert not re.search(r"<[^>]+\son[a-z]+\s*=", page)
+    assert "javascript:" not in page
+
+
+def test_the_policy_of_the_pages_allows_no_inline_script(client: Client, db: None) -> None:
+    policy = client.get("/sign-in/")["Content-Security-Policy"]
+    scripts = next(part for part in policy.split(";") if part.strip().startswith("script-src"))
+    assert scripts.split() == ["script-src", "'self'"]
+
+
+def test_htmx_may_not_evaluate_code(client: Client, db: None) -> None:
+    page = client.get("/sign-in/").content.decode()
+    found = re.search(r"<meta name=\"htmx-config\" content='([^']*)'", page)
+    assert found
+    assert json.loads(found[1])["allowEval"] is False
+    assert json.loads(found[1])["includeIndicatorStyles"] is False
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)
+def test_every_static_file_that_a_template_names_exists(template: Path) -> None:
+    for name in re.findall(r"{% static '([^']+)' %}", template.read_text()):
+        assert finders.find(name), name
+
+
+@pytest.mark.parametrize("name", ["400.html", "403_csrf.html", "500.html"])
+def test_pages_for_errors_need_no_context(name: str) -> None:
+    """Django renders these without request and user."""
+    assert "GPU Commons" in get_template(name).render()
+
+
+def test_a_page_that_is_not_there_says_the_next_step(client_as: ClientAs) -> None:
+    response = client_as("researcher").get("/no/such/page/")
+    assert response.status_code == 404
+    assert b"ask the owner to add you" in response.content
+
+
+def test_a_form_of_another_site_is_refused_with_our_page(people: object) -> None:
+    client = Client(enforce_csrf_checks=True)
+    response = client.post("/sign-in/", {"username": "researcher", "password": "x"})
+    assert response.status_code == 403
+    assert b"came from another site" in response.content
+
+
+def test_the_vendored_files_are_the_ones_that_were_checked_in() -> None:
+    done = subprocess.run([sys.executable, VENDOR / "rebuild.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_vendored_package_has_its_licence_and_is_locked_by_hash() -> None:
+    for folder in (path for path in VENDOR.iterdir() if path.is_dir()):
+        assert (folder / "LICENSE").read_text().strip()
+    locked = json.loads((VENDOR / "package-lock.json").read_text())["packages"]
+    for name, package in locked.items():
+        assert not name or package["integrity"].startswith("sha512-")
+        assert "resolved" not in package
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ("job", vocabulary.JobState),
+        ("attempt", vocabulary.AttemptState),
+        ("outcome", vocabulary.Outcome),
+        ("allocation", vocabulary.AllocationState),
+        ("node", vocabulary.NodeState),
+        ("hold", vocabulary.HoldKind),
+        ("project", vocabulary.ProjectState),
+        ("form", vocabulary.Form),
+        ("ask_form", vocabulary.AskForm),
+        ("interconnect", vocabulary.Interconnect),
+        ("distance", vocabulary.Distance),
+        ("kind", vocabulary.JobKind),
+        ("driver", vocabulary.DriverName),
+        ("account", vocabulary.Account),
+        ("project_role", vocabulary.ProjectRole),
+        ("site_role", vocabulary.SiteRole),
+    ],
+)
+def test_every_word_of_the_vocabulary_has_a_look(table: str, words: type) -> None:
+    assert set(labels.TABLES[table]) == set(words)  # type: ignore[call-overload]
+
+
+def test_every_refusal_has_a_sentence() -> None:
+    assert set(labels.REFUSALS) == set(vocabulary.Refusal)
+
+
+@pytest.mark.parametrize("table", ["job", "attempt", "outcome", "allocation", "node", "hold", "project"])
+def test_a_state_is_never_told_by_colour_alone(table: str) -> None:
+    looks = labels.TABLES[table].values()
+    assert all(look.glyph for look in looks)
+    with translation.override("zh-hans"):
+        assert len({str(look.label) for look in looks}) == len(looks)
+
+
+def test_every_text_has_a_chinese_translation() -> None:
+    catalogue = polib.pofile(str(CATALOGUE))
+    assert [entry.msgid for entry in catalogue if not entry.translated() or entry.fuzzy] == []
+
+
+def test_translations_keep_the_placeholders() -> None:
+    holes = re.compile(r"%\(\w+\)[sd]")
+    for entry in polib.pofile(str(CATALOGUE)):
+        texts = entry.msgstr_plural.values() if entry.msgid_plural else [entry.msgstr]
+        for text in texts:
+            assert set(holes.findall(text)) == set(holes.findall(entry.msgid_plural or entry.msgid)), entry.msgid
+
+
+def test_the_compiled_catalogue_equals_its_source() -> None:
+    def texts(entries: object) -> dict[tuple[str | None, str], object]:
+        return {(e.msgctxt, e.msgid): e.msgstr_plural or e.msgstr for e in entries}  # type: ignore[attr-defined]
+
+    assert texts(polib.mofile(str(CATALOGUE.with_suffix(".mo")))) == texts(polib.pofile(str(CATALOGUE)))
+
+
+def test_every_text_of_the_templates_is_in_the_catalogue() -> None:
+    known = {entry.msgid for entry in polib.pofile(str(CATALOGUE))}
+    for path in TEMPLATES:
+        used = re.findall(r"{% translate (?:\"([^\"]+)\"|'([^']+)')", path.read_text())
+        missing = {a or b for a, b in used} - {text.replace("%%", "%") for text in known}
+        assert missing == set(), path
