@@ -13,7 +13,8 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
 
 PARENT = "gpu-commons"
 CGROUP1 = "cgroup1"
@@ -38,11 +39,16 @@ def _write(path: str, value: str) -> None:
 
 
 class Group:
-    """The cgroups of one member: {"": directory} in version 2, {controller: directory} in version 1."""
+    """The cgroups of one member: {"": directory} in version 2, {controller: directory} in version 1.
 
-    def __init__(self, mode: str, directories: Mapping[str, str]) -> None:
+    `elsewhere` are directories of the same name under other controllers: a container engine makes them all, and they
+    are ours to remove.
+    """
+
+    def __init__(self, mode: str, directories: Mapping[str, str], elsewhere: Iterable[str] = ()) -> None:
         self.mode = mode
         self.directories = dict(directories)
+        self.elsewhere = list(elsewhere)
 
     def _directory(self, controller: str) -> str | None:
         return self.directories.get("" if self.mode == CGROUP2 else controller)
@@ -88,11 +94,14 @@ class Group:
             _write(f"{directory}/{file}", "0")
 
     def exists(self) -> bool:
-        return any(os.path.isdir(directory) for directory in self.directories.values())
+        return any(os.path.isdir(directory) for directory in self._all())
+
+    def _all(self) -> list[str]:
+        return [*self.directories.values(), *self.elsewhere]
 
     def _trees(self) -> Iterator[str]:
         """All directories, the deepest first (a container engine makes its own groups below ours)."""
-        for directory in self.directories.values():
+        for directory in self._all():
             for folder, _, _ in os.walk(directory, topdown=False):
                 yield folder
 
@@ -189,6 +198,20 @@ class Hierarchy:
                 if missing:
                     _write(f"{folder}/cgroup.subtree_control", " ".join(f"+{name}" for name in sorted(missing)))
             _write(f"{self.roots['']}/{PARENT}/cpu.weight", str(100 * _PARENT_FACTOR))
+
+
+def group_of(limits: Mapping[str, Any]) -> Group | None:
+    """The member's cgroups as its claim describes them, or None under rlimits."""
+    if not limits["groups"]:
+        return None
+    return Group(limits["mode"], limits["groups"], limits["elsewhere"])
+
+
+def elsewhere(name: str, used: Iterable[str], *, mounts: str | None = None) -> list[str]:
+    """Directories that a container engine makes for a group of this name beyond those in `used`."""
+    text = _read("/proc/self/mounts") if mounts is None else mounts
+    points = [line.split()[1] for line in text.splitlines() if line.split()[2] in ("cgroup", "cgroup2")]
+    return sorted({f"{point}/{PARENT}/{name}" for point in points} - set(used))
 
 
 def _v1_mounts(mounts: str) -> dict[str, str]:

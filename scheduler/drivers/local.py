@@ -252,9 +252,8 @@ class LocalDriver:
         remove = claim["run"].get("remove_argv")
         if remove:
             subprocess.run(remove, env=claim["run"]["outer_environment"], capture_output=True, timeout=60, check=False)
-        groups = claim["limits"]["groups"]
-        if groups:
-            group = cgroups.Group(claim["limits"]["mode"], groups)
+        group = cgroups.group_of(claim["limits"])
+        if group is not None:
             return group.kill() and group.remove()
         return process_tree.kill_all(lambda: process_tree.marked(claim["name"]))
 
@@ -318,8 +317,8 @@ class LocalDriver:
             return True
         for name in (files.USERS, files.ENVIRONMENT):
             (folder / name).unlink(missing_ok=True)
-        groups = claim["limits"]["groups"]
-        gone = not groups or cgroups.Group(claim["limits"]["mode"], groups).remove()
+        group = cgroups.group_of(claim["limits"])
+        gone = group is None or group.remove()
         return _remove_tree(Path(claim["work"])) and gone
 
     # -- tombstones and locks ---------------------------------------------------------------------------------------

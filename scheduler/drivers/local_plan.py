@@ -145,6 +145,7 @@ def _limits(spec: MemberSpec, machine: Machine, name: str, uid: int | None) -> d
     return {
         "mode": machine.limits_mode,
         "groups": group.directories if group is not None else {},
+        "elsewhere": cgroups.elsewhere(name, group.directories.values()) if group is not None and spec.image else [],
         "memory_bytes": memory,
         "cpu_milli": spec.cpu_milli,
         "pids_max": pids,

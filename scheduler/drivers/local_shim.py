@@ -48,8 +48,7 @@ class Shim:
         self.run_order: dict[str, Any] = claim["run"]
         self.limits: dict[str, Any] = claim["limits"]
         self.name: str = claim["name"]
-        mode = self.limits["mode"]
-        self.group = None if mode == cgroups.RLIMITS else cgroups.Group(mode, self.limits["groups"])
+        self.group = cgroups.group_of(self.limits)
         self.child = 0
         self.status: int | None = None
         self.command_group = 0  # process group of the command, where the polite signals go
@@ -106,10 +105,10 @@ class Shim:
             for source, target in ((null, 0), (output, 1), (output, 2), (status, _STATUS_FD)):
                 os.dup2(source, target)
             os.closerange(_STATUS_FD + 1, 256)
-            if self.run_order["kind"] == "podman":
+            if self.run_order["kind"] == "podman":  # the container enters the group, not podman itself
                 os.close(_STATUS_FD)
                 os.setsid()
-            if self.group is not None:
+            elif self.group is not None:
                 self.group.enter()
             os.chdir("/")
             argv = self.run_order["outer_argv"]

@@ -15,6 +15,7 @@ from typing import Any
 from scheduler.drivers import cgroups, sandbox
 from scheduler.drivers.base import DriverError, MemberSpec
 
+_ULIMITS = ("nofile=1024:1024", "nproc=1024:1024")
 _ASK_S = 60
 _PULL_S = 1800
 
@@ -30,18 +31,13 @@ class Podman:
         self, spec: MemberSpec, *, name: str, work: str, uid: int | None, env_file: str, limits: Mapping[str, Any]
     ) -> list[str]:
         """`podman run` for the member. The image must be there (see `ensure_image`)."""
-        memory = f"{limits['memory_bytes']}b"
-        held = ["--memory", memory, "--memory-swap", memory, "--pids-limit", str(limits["pids_max"])]
-        held += [
-            "--cpus",
-            f"{spec.cpu_milli / 1000:.3f}",
-            "--ulimit",
-            "nofile=1024:1024",
-            "--ulimit",
-            "nproc=1024:1024",
-        ]
-        if limits["groups"]:  # below the member's own group, where the same limits stand and leave their evidence
+        held = ["--pids-limit", str(limits["pids_max"]), "--cpus", f"{spec.cpu_milli / 1000:.3f}"]
+        held += [part for limit in _ULIMITS for part in ("--ulimit", limit)]
+        if limits["groups"]:  # the memory limit stands in the member's own group, whose evidence outlives the container
             held += ["--cgroup-parent", f"/{cgroups.PARENT}/{name}"]
+        else:
+            memory = f"{limits['memory_bytes']}b"
+            held += ["--memory", memory, "--memory-swap", memory]
         user = ["--user", f"{uid}:{uid}"] if uid is not None else []
         devices = [part for device in sandbox.nvidia_devices(spec.cards) for part in ("--device", device)]
         mounts = [part for path in spec.data_paths for part in ("--volume", f"{path}:{path}")]

@@ -30,7 +30,7 @@ def gaps(busy: Iterable[Interval], size: int) -> Intervals:
     out: list[Interval] = []
     at = 0
     for lo, hi in merged(busy):
-        if lo > at:
+        if min(lo, size) > at:
             out.append((at, min(lo, size)))
         at = max(at, hi)
     if at < size:

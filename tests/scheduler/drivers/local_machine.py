@@ -71,14 +71,9 @@ class Box:
     def groups(self) -> list[str]:
         """Cgroup directories of this box that exist now."""
         found: list[str] = []
-        for hierarchy in cgroups.candidates():
-            for root in hierarchy.roots.values():
-                with suppress(FileNotFoundError):
-                    found += [
-                        entry.path
-                        for entry in os.scandir(f"{root}/{cgroups.PARENT}")
-                        if entry.name.startswith(self.instance)
-                    ]
+        for folder in cgroups.elsewhere("", ()):  # every mounted hierarchy
+            with suppress(FileNotFoundError):
+                found += [entry.path for entry in os.scandir(folder) if entry.name.startswith(self.instance)]
         return found
 
     def processes(self, key: str) -> list[int]:

@@ -87,7 +87,8 @@ class TestVersion1:
 
 
 class TestProbe:
-    def test_files_that_are_no_cgroups_are_not_believed(self, tmp_path: Path) -> None:
+    def test_files_that_are_no_cgroups_are_not_believed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(cgroup_probe, "_PATIENCE_S", 0.1)
         root = tree2(tmp_path / "fs")
         assert cgroup_probe.usable([cgroups.Hierarchy(cgroups.CGROUP2, {"": str(root)})]) is None
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import itertools
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -49,10 +48,9 @@ class TestArguments:
         )
         assert found[-4:] == [IMAGE, "sh", "-c", "a; b $(c)"]
         assert "--privileged" not in found
-        pairs = set(zip(found, found[1:], strict=False))
+        pairs = set(itertools.pairwise(found))
         assert {
             ("--user", "1234:1234"),
-            ("--memory", "1024b"),
             ("--pids-limit", "5"),
             ("--cap-drop", "ALL"),
             ("--cgroup-parent", "/gpu-commons/i-a"),
@@ -65,7 +63,7 @@ class TestPodman(LocalCase):
     patience_s = 60.0
 
     @pytest.fixture(autouse=True)
-    def _image(self, driver: LocalDriver, tmp_path: Path) -> Iterator[None]:
+    def _image(self, driver: LocalDriver) -> None:
         assert SHELL is not None
         content = io.BytesIO()
         with tarfile.open(fileobj=content, mode="w") as archive:
@@ -79,7 +77,6 @@ class TestPodman(LocalCase):
         subprocess.run(
             [*podman._base(), "import", "-", IMAGE], input=content.getvalue(), capture_output=True, check=True
         )
-        yield
 
     def test_a_member_runs_inside_the_image(self, driver: LocalDriver) -> None:
         spec = self.spec(

@@ -203,6 +203,6 @@ def node_views(node_id: int) -> st.SearchStrategy[NodeView]:
 def snapshots(draw: st.DrawFn, max_nodes: int = 5, max_jobs: int = 6, reserves: bool = True) -> Snapshot:
     nodes = [some_node(Random(seed), n) for n, seed in enumerate(draw(st.lists(SEEDS, max_size=max_nodes)), start=1)]
     jobs = [some_job(Random(seed), n) for n, seed in enumerate(draw(st.lists(SEEDS, max_size=max_jobs)), start=1)]
-    kept = st.builds(Reserve, zone_id=st.sampled_from((1, 4, 9)), model=st.sampled_from("AC"), mib=st.integers(0, 60))
+    kept = st.builds(Reserve, zone_id=st.sampled_from((4, 1, 9)), model=st.sampled_from("ABC"), mib=st.integers(0, 90))
     reserved = draw(st.lists(kept, max_size=2)) if reserves else []
     return snapshot(nodes, *jobs, seed=draw(st.integers(0, 3)), reserves=tuple(reserved))

@@ -21,8 +21,9 @@ from tests.scheduler.engine.fleets import node_views, snapshots
 
 T = TypeVar("T")
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-every = settings(derandomize=True, deadline=None, max_examples=150, suppress_health_check=QUIET, database=None)
-some = settings(every, max_examples=75)
+every = settings(derandomize=True, deadline=None, max_examples=100, suppress_health_check=QUIET, database=None)
+some = settings(every, max_examples=40)
+slow = settings(every, max_examples=60)
 
 
 def shuffled(snapshot: Snapshot, seed: int) -> Snapshot:
@@ -55,7 +56,7 @@ def test_the_same_snapshot_gives_the_same_plan_and_is_left_as_it_was(snapshot: S
     assert to_json(snapshot) == before
 
 
-@every
+@slow
 @given(snapshots(max_nodes=4))
 def test_no_single_node_job_waits_while_there_is_room(snapshot: Snapshot) -> None:
     plan = planning.plan(snapshot)
@@ -69,7 +70,7 @@ def test_no_single_node_job_waits_while_there_is_room(snapshot: Snapshot) -> Non
                 assert not bruteforce.placeable(left, job, number), f"job {job.id} ask {number}"
 
 
-@every
+@slow
 @given(snapshots(max_nodes=4, reserves=False))
 def test_no_gang_waits_while_there_is_room(snapshot: Snapshot) -> None:
     plan = planning.plan(snapshot)
@@ -82,7 +83,7 @@ def test_no_gang_waits_while_there_is_room(snapshot: Snapshot) -> None:
                 assert not bruteforce.placeable(left, job, number), f"job {job.id} ask {number}"
 
 
-@every
+@slow
 @given(snapshots(max_nodes=4, max_jobs=3, reserves=False))
 def test_never_means_that_not_even_the_empty_fleet_would_do(snapshot: Snapshot) -> None:
     best = bruteforce.emptied(snapshot)

@@ -1,0 +1,91 @@
+"""The role under which the portal works: it may do the ordinary work and may not rewrite history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from django.db import ProgrammingError, transaction
+
+from ledger import audit, inventory, people
+from ledger.models import AuditEvent, Hold, Job, Node
+from ledger.vocabulary import HoldKind, JobState
+from scheduler import commands, observing, placing, queue, reconcile, tasks
+from tests import factories
+from tests.ledger.raw import run
+
+pytestmark = [pytest.mark.django_db, pytest.mark.breaks_books]
+ROLE = "gpu_commons_app"
+NEVER_DELETED = (
+    "ledger_allocation ledger_cardshare ledger_attempt ledger_job ledger_hold ledger_cardseat ledger_card ledger_node "
+    "ledger_nodezone ledger_project ledger_quotagrant ledger_headroomreserve scheduler_decision scheduler_command"
+).split()
+FORBIDDEN = [
+    *(f"{verb} {table}" for table in NEVER_DELETED for verb in ("DELETE FROM", "TRUNCATE")),
+    *(f"{verb} {table}" for table in ("ledger_auditevent", "ledger_auditseal") for verb in ("DELETE FROM", "TRUNCATE")),
+    "UPDATE ledger_auditevent SET reason = 'nothing to see'",
+    "UPDATE ledger_auditseal SET digest = ''",
+    "INSERT INTO ledger_statetransition (entity, old, new) VALUES ('job', 'failed', 'succeeded')",
+    "UPDATE ledger_statetransition SET new = 'succeeded'",
+    "DELETE FROM ledger_statetransition",
+    "ALTER TABLE ledger_allocation DISABLE TRIGGER ALL",
+    "DROP TRIGGER guard_share ON ledger_cardshare",
+    "CREATE OR REPLACE FUNCTION ledger_guard_share() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+    "SET session_replication_role = replica",
+]
+
+
+@contextmanager
+def as_application() -> Iterator[None]:
+    run(f"SET ROLE {ROLE}")
+    try:
+        yield
+    finally:
+        run("RESET ROLE")
+
+
+@pytest.fixture
+def application() -> Iterator[None]:
+    factories.cast()
+    factories.node(block=2)
+    with as_application():
+        yield
+
+
+@pytest.mark.parametrize("statement", FORBIDDEN)
+def test_the_application_may_not(application: None, statement: str) -> None:
+    with pytest.raises(ProgrammingError, match="permission denied|must be owner"), transaction.atomic():
+        run(statement)
+
+
+@pytest.mark.parametrize("form", ["container", "block", "whole"])
+def test_the_application_takes_a_job_from_submission_to_its_end(application: None, form: str) -> None:
+    ask = {"form": form, "cards_per_node": 2} if form == "block" else {"form": form}
+    job = factories.job(asks=[ask], command=["simulate", "--seconds", "0"])
+    assert placing.place_queued()["placed"] == 1
+    for _ in range(20):
+        commands.run_due()
+        observing.observe_all()
+        job.refresh_from_db()
+        if job.state == JobState.SUCCEEDED:
+            break
+    assert job.state == JobState.SUCCEEDED
+    assert AuditEvent.objects.filter(target_type="job", target_id=str(job.pk)).count() >= 4
+
+
+def test_the_application_does_its_other_writing(application: None) -> None:
+    operator = factories.user("operator")
+    waiting = factories.job()
+    queue.cancel(job_id=waiting.pk, actor=operator, reason="", via="test")
+    hold = inventory.place_hold(kind=HoldKind.DRILL, reason="x", actor=operator, via="test", node=Node.objects.get())
+    inventory.end_hold(hold_id=hold.pk, reason="y", actor=operator, via="test")
+    people.create_node_token(node=Node.objects.get(), actor=operator, via="test")
+    secret = people.create_token(user=operator, label="", days=1, actor=operator, via="test")
+    assert people.user_of_token(secret) is not None
+    assert "error" not in reconcile.sync_inventory()
+    reconcile.reconcile()
+    assert tasks.recorded("test", lambda: {}) == {}
+    audit.seal()
+    assert not Hold.objects.filter(period__upper_inf=True).exists()
+    assert Job.objects.get().state == JobState.CANCELLED
