@@ -62,10 +62,11 @@ def lock_for_opening(project_ids: Iterable[int], node_ids: Iterable[int]) -> dt.
 
 
 def open_attempt(
-    *, job_id: int, project_id: int, members: Sequence[MemberOrder], now: dt.datetime, via: str, reason: str
+    *, job_id: int, project_id: int, members: Sequence[MemberOrder], now: dt.datetime
 ) -> tuple[Attempt, list[Allocation]]:
     """Open one attempt of a queued job on all its nodes, or raise: Conflict when the job is no longer queued,
-    django.db.IntegrityError when the database refuses the placement. Run it inside a savepoint."""
+    django.db.IntegrityError when the database refuses the placement. Run it inside a savepoint; the caller gives all
+    that it opened to record_opened before its transaction ends."""
     _inside_transaction()
     moved = Job.objects.filter(pk=job_id, state=JobState.QUEUED).update(
         state=JobState.STARTING, placed_at=now, message=""
@@ -104,23 +105,33 @@ def open_attempt(
         for allocation, member in zip(allocations, members, strict=True)
         for share in member.shares
     )
-    _check_cover_now()
-    audit.record(
-        actor=None,
-        via=via,
-        verb="job.placed",
-        target=attempt.job,
-        project=project_id,
-        before={"state": JobState.QUEUED},
-        after={"state": JobState.STARTING, "attempt": attempt.n, "nodes": [m.node_id for m in members]},
-        reason=reason,
-        at=now,
-    )
+    if any(member.form != Form.CONTAINER for member in members):
+        _check_cover_now()
     return attempt, allocations
 
 
+def record_opened(
+    opened: Sequence[tuple[Attempt, Sequence[Allocation]]], *, now: dt.datetime, via: str, reason: str
+) -> None:
+    """The audit rows of attempts that open_attempt opened, in the same transaction."""
+    audit.record_many(
+        audit.row(
+            actor=None,
+            via=via,
+            verb="job.placed",
+            target=Job(pk=attempt.job_id),
+            project=allocations[0].project_id,
+            before={"state": JobState.QUEUED},
+            after={"state": JobState.STARTING, "attempt": attempt.n, "nodes": [a.node_id for a in allocations]},
+            reason=reason,
+            at=now,
+        )
+        for attempt, allocations in opened
+    )
+
+
 def _check_cover_now() -> None:
-    """A whole machine or block that is not covered must fail in the caller's savepoint, not at the commit of a batch."""
+    """A whole machine or block left uncovered must fail in the caller's savepoint, not at the commit of a batch."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SET CONSTRAINTS form_covers_its_cards IMMEDIATE; SET CONSTRAINTS form_covers_its_cards DEFERRED"

@@ -66,7 +66,7 @@ def _compare_node(row: FleetNode, node: Node, zone: str | None, cards: int, diff
         return
     if cards != row.cards:
         diff.errors.append(
-            f"line {row.line}: cards: node {row.hostname} has {cards} cards; agents report changes of cards, files don't"
+            f"line {row.line}: cards: node {row.hostname} has {cards} cards; agents report changes, files don't"
         )
         return
     changes = {

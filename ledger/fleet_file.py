@@ -1,4 +1,7 @@
-"""Fleet files: our CSV and YAML and the openb node list become FleetNode rows, each problem with its line. No database."""
+"""Fleet files: our CSV and YAML and the openb node list become FleetNode rows, each problem with its line.
+
+No database here.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ NVLINK_MODELS = frozenset({"V100M16", "V100M32", "G2", "G3"})
 
 @dataclass(frozen=True)
 class FleetNode:
-    """One row of a fleet file. `card_memory_mib` 0 = take the assumed figure of the model; `block_size` -1 = default."""
+    """One row of a fleet file. `card_memory_mib` 0 = the assumed figure of the model; `block_size` -1 = default."""
 
     line: int
     hostname: str

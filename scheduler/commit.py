@@ -15,7 +15,7 @@ from django.db import IntegrityError, transaction
 
 from ledger import book
 from ledger.errors import Conflict
-from ledger.models import Allocation, Project
+from ledger.models import Allocation, Attempt, Project
 from ledger.vocabulary import CommandVerb, Form, Refusal
 from scheduler.engine.types import MemberPlan, NodeView, Placement, Plan, Snapshot
 from scheduler.models import Command, Decision
@@ -38,6 +38,13 @@ class Committed:
     refused_jobs: dict[int, Refusal] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Opened:
+    placement: Placement
+    attempt: Attempt
+    allocations: list[Allocation]
+
+
 def commit_plan(snapshot: Snapshot, plan: Plan) -> Committed:
     """Write the placements of a plan that was made from this snapshot."""
     result = Committed()
@@ -56,6 +63,7 @@ def _commit_batch(
     rule: str,
     result: Committed,
 ) -> None:
+    opened: list[Opened] = []
     with transaction.atomic(durable=True):
         now = book.lock_for_opening(
             [projects[p.job_id] for p in placements], [m.node_id for p in placements for m in p.members]
@@ -64,15 +72,18 @@ def _commit_batch(
         for placement in placements:
             try:
                 with transaction.atomic():
-                    _place(placement, nodes, projects[placement.job_id], snapshot, rule, now, neighbours)
-                result.placed += 1
+                    opened.append(_place(placement, nodes, projects[placement.job_id], now))
             except Conflict:
                 result.refused[Refusal.LOST_RACE] += 1
             except IntegrityError as error:
                 reason = CONSTRAINT_REFUSALS.get(_constraint(error), Refusal.LOST_RACE)
                 result.refused[reason] += 1
                 result.refused_jobs[placement.job_id] = reason
+        book.record_opened([(o.attempt, o.allocations) for o in opened], now=now, via="scheduler", reason=rule)
+        Decision.objects.bulk_create(_decision(o, nodes, neighbours, snapshot.seed, rule, now) for o in opened)
+        Command.objects.bulk_create(_start(a, now) for o in opened for a in o.allocations)
         wake_after_commit("scheduler.run_commands")
+    result.placed += len(opened)
 
 
 def _constraint(error: IntegrityError) -> str:
@@ -80,45 +91,43 @@ def _constraint(error: IntegrityError) -> str:
     return getattr(diagnosis, "constraint_name", None) or ""
 
 
-def _place(
-    placement: Placement,
+def _place(placement: Placement, nodes: Mapping[int, NodeView], project_id: int, now: dt.datetime) -> Opened:
+    members = [_order(member, nodes[member.node_id]) for member in placement.members]
+    attempt, allocations = book.open_attempt(job_id=placement.job_id, project_id=project_id, members=members, now=now)
+    return Opened(placement, attempt, allocations)
+
+
+def _decision(
+    opened: Opened,
     nodes: Mapping[int, NodeView],
-    project_id: int,
-    snapshot: Snapshot,
+    neighbours: Mapping[int, list[str]],
+    seed: int,
     rule: str,
     now: dt.datetime,
-    neighbours: Mapping[int, list[str]],
-) -> None:
-    attempt, allocations = book.open_attempt(
+) -> Decision:
+    placement = opened.placement
+    return Decision(
         job_id=placement.job_id,
-        project_id=project_id,
-        members=[_order(member, nodes[member.node_id]) for member in placement.members],
-        now=now,
-        via="scheduler",
-        reason=rule,
-    )
-    Decision.objects.create(
-        job_id=placement.job_id,
-        attempt=attempt,
+        attempt=opened.attempt,
         at=now,
         first_at=now,
         rule=rule,
-        seed=snapshot.seed,
+        seed=seed,
         ask_index=placement.ask_index,
         reasons=[{str(reason): count for reason, count in placement.refusals.items()}],
         scores=[[nodes[node_id].hostname, round(score, 6)] for node_id, score in placement.scores if node_id in nodes],
         neighbours=sorted({slug for member in placement.members for slug in neighbours.get(member.node_id, [])}),
     )
-    Command.objects.bulk_create(
-        Command(
-            allocation=allocation,
-            attempt=attempt,
-            driver=allocation.driver,
-            verb=CommandVerb.START,
-            due_at=now,
-            created_at=now,
-        )
-        for allocation in allocations
+
+
+def _start(allocation: Allocation, now: dt.datetime) -> Command:
+    return Command(
+        allocation=allocation,
+        attempt_id=allocation.attempt_id,
+        driver=allocation.driver,
+        verb=CommandVerb.START,
+        due_at=now,
+        created_at=now,
     )
 
 

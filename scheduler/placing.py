@@ -16,7 +16,7 @@ from ledger.models import Job, QuotaGrant
 from ledger.vocabulary import Refusal, Resource
 from scheduler import snapshot
 from scheduler.commit import Committed, commit_plan
-from scheduler.engine.plan import plan
+from scheduler.engine.plan import plan_fleet
 from scheduler.engine.types import Plan, Waiting
 from scheduler.models import Decision
 
@@ -56,7 +56,8 @@ def _rounds() -> dict[str, Any]:
             break
         # what the database refused for good would only take room from the others in the next round
         snap = snapshot.read([job for job in jobs if job.pk not in total.refused_jobs], _over_quota(jobs))
-        proposal = plan(snap)
+        fleet = snapshot.fleet_of(snap.nodes)
+        proposal = plan_fleet(fleet, snap.jobs, snap.reserves, at=snap.at, seed=snap.seed, rule=snap.rule)
         done = commit_plan(snap, proposal)
         total.placed += done.placed
         total.refused.update(done.refused)
@@ -145,7 +146,7 @@ def _upsert(rows: Iterable[Decision]) -> None:
         "INSERT INTO scheduler_decision (job_id, at, first_at, count, rule, seed, reasons, never, position, scores, "
         "neighbours) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, '[]', '[]') "
         "ON CONFLICT (job_id) WHERE attempt_id IS NULL DO UPDATE SET "
-        + ", ".join(f"{name} = excluded.{name}" for name in changed)
+        + ", ".join(f"{name} = excluded.{name}" for name in changed)  # noqa: S608  names of this function
     )
     values = [
         (r.job_id, r.at, r.first_at, r.count, r.rule, r.seed, json.dumps(r.reasons), r.never, r.position) for r in rows

@@ -4,7 +4,7 @@ what is taken and held is read at each tick, and only nodes that changed get a n
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from ledger.models import (
     NodeZone,
 )
 from ledger.vocabulary import Distance, Form, Interconnect, JobState, NodeState, ProjectState
+from scheduler.engine.fleet import Fleet
 from scheduler.engine.types import Ask, CardView, JobView, NodeView, Reserve, Snapshot
 
 QUEUE_LIMIT = 2_000  # jobs looked at in one tick
@@ -34,6 +35,8 @@ class Inventory:
     version: int = -1
     empty: dict[int, NodeView] = field(default_factory=dict)
     views: dict[int, tuple[Any, NodeView]] = field(default_factory=dict)  # node id → (signature, view)
+    fleet: Fleet | None = None  # the engine's arrays of the same views, kept between ticks
+    stale: set[int] = field(default_factory=set)  # nodes whose view is newer than the fleet's
 
 
 _kept = Inventory()
@@ -43,7 +46,7 @@ def inventory() -> Inventory:
     version = InventoryVersion.objects.values_list("version", flat=True).get(pk=1)
     if version != _kept.version:
         _kept.empty = _read_inventory()
-        _kept.views = {}
+        _kept.views, _kept.fleet, _kept.stale = {}, None, set()
         _kept.version = version
     return _kept
 
@@ -145,7 +148,18 @@ def node_views() -> tuple[NodeView, ...]:
             for node_id in changed:
                 view = _filled(kept.empty[node_id], live.get(node_id, {}), taken, node_id in held_nodes, held_cards)
                 kept.views[node_id] = (signatures[node_id], view)
+            kept.stale |= changed
     return tuple(kept.views[node_id][1] for node_id in kept.empty)
+
+
+def fleet_of(nodes: Sequence[NodeView]) -> Fleet:
+    """The engine's fleet of the views that node_views() just gave, with only the changed nodes filled anew."""
+    if _kept.fleet is None:
+        _kept.fleet = Fleet(nodes)
+    elif _kept.stale:
+        _kept.fleet.replace_nodes([_kept.views[node_id][1] for node_id in sorted(_kept.stale)])
+    _kept.stale = set()
+    return _kept.fleet
 
 
 Taken = dict[int, tuple[list[tuple[int, int]], list[tuple[int, int]]]]

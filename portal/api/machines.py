@@ -127,7 +127,12 @@ class Holds(Listing):
             card=card,
             request_id=request_id(request),
         )
-        return Response(answers.hold_answer(hold), status=status.HTTP_201_CREATED)
+        return Response(answers.hold_answer(_hold(hold.pk)), status=status.HTTP_201_CREATED)
+
+
+def _hold(pk: int) -> Hold:
+    """As it stands in the database: a hold that was just written still has its period as it was given."""
+    return Hold.objects.select_related("node", "card", "by").get(pk=pk)
 
 
 @extend_schema(tags=["inventory"])
@@ -148,7 +153,7 @@ class HoldEnd(Reading):
             via="api",
             request_id=request_id(request),
         )
-        return Response(answers.hold_answer(Hold.objects.select_related("node", "card", "by").get(pk=pk)))
+        return Response(answers.hold_answer(_hold(pk)))
 
 
 @extend_schema(tags=["inventory"])

@@ -38,6 +38,15 @@ def _write(path: str, value: str) -> None:
         file.write(value)
 
 
+def _counter(path: str, key: str) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        for line in _read(path).splitlines():
+            name, _, value = line.partition(" ")
+            if name == key:
+                return int(value)
+    return 0
+
+
 class Group:
     """The cgroups of one member: {"": directory} in version 2, {controller: directory} in version 1.
 
@@ -130,36 +139,26 @@ class Group:
             time.sleep(0.01)
         return True
 
-    def _counter(self, controller: str, file: str, key: str) -> int:
-        folder = self._directory(controller)
-        if folder is not None:
-            with contextlib.suppress(OSError, ValueError):
-                for line in _read(f"{folder}/{file}").splitlines():
-                    name, _, value = line.partition(" ")
-                    if name == key:
-                        return int(value)
-        return 0
-
-    def _number(self, controller: str, file: str) -> int | None:
-        folder = self._directory(controller)
-        if folder is not None:
-            with contextlib.suppress(OSError, ValueError):
-                return int(_read(f"{folder}/{file}"))
-        return None
-
     def oom_kills(self) -> int:
-        """How many processes the kernel killed here because the group was over its memory limit."""
-        file = "memory.events" if self.mode == CGROUP2 else "memory.oom_control"
-        return self._counter("memory", file, "oom_kill")
+        """How many processes the kernel killed in the group because it was over its memory limit.
 
-    def limit_hits(self) -> int:
-        """How often the group ran into its memory limit (version 1 doesn't count kills in groups below ours)."""
+        Version 2 counts for the whole tree; version 1 for each directory by itself, so those of a container engine
+        count only as long as they stand.
+        """
+        top = self._directory("memory")
+        if top is None:
+            return 0
         if self.mode == CGROUP2:
-            return self._counter("memory", "memory.events", "max")
-        return self._number("memory", "memory.failcnt") or 0
+            return _counter(f"{top}/memory.events", "oom_kill")
+        return sum(_counter(f"{folder}/memory.oom_control", "oom_kill") for folder, _, _ in os.walk(top))
 
     def peak_bytes(self) -> int | None:
-        return self._number("memory", "memory.peak" if self.mode == CGROUP2 else "memory.max_usage_in_bytes")
+        folder = self._directory("memory")
+        file = "memory.peak" if self.mode == CGROUP2 else "memory.max_usage_in_bytes"
+        try:
+            return int(_read(f"{folder}/{file}"))
+        except (OSError, ValueError):
+            return None
 
     def remove(self, *, within_s: float = 2.0) -> bool:
         """Remove the empty groups; False if one stays (a process in it has not finished dying)."""

@@ -219,7 +219,8 @@ class Shim:
         With cgroups the kernel kills one process and counts it; without, all its processes together are measured here.
         """
         if self.group is not None:
-            if self.status is None and self.group.oom_kills():
+            self.ending.oom_kills = max(self.ending.oom_kills, self.group.oom_kills())
+            if self.status is None and self.ending.oom_kills:
                 self.ending.over_memory = True
                 self._kill_everything()
             return
@@ -269,8 +270,7 @@ class Shim:
             select.select([self.output], [], [], 0.05)
         self.log.close()
         if self.group is not None:
-            self.ending.oom_kills = self.group.oom_kills()
-            self.ending.limit_hits = self.group.limit_hits()
+            self.ending.oom_kills = max(self.ending.oom_kills, self.group.oom_kills())
             self.ending.peak_bytes = self.group.peak_bytes()
             self.group.remove()
         record(self.folder, verdict(self.ending, self.status, failure))

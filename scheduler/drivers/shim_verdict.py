@@ -31,7 +31,6 @@ class Ending:
         self.over_walltime = False
         self.over_memory = False  # noticed by the shim, which then ended the member
         self.oom_kills = 0
-        self.limit_hits = 0
         self.peak_bytes: int | None = None
 
 
@@ -63,7 +62,9 @@ def _was_out_of_memory(ending: Ending, code: int | None) -> bool:
         return False
     if ending.over_memory or ending.oom_kills:
         return True
-    return ending.kind == "podman" and code == 137 and ending.limit_hits > 0
+    # A container's own count may be gone with its group; a SIGKILL at the limit that nobody asked for is evidence too.
+    full = (ending.peak_bytes or 0) >= ending.limits["memory_bytes"] - _MIB
+    return ending.kind == "podman" and code == 137 and full and not ending.stopped
 
 
 def _reason(ending: Ending, code: int | None, number: int | None) -> tuple[str, str]:

@@ -153,9 +153,8 @@ class BookMachine(RuleBasedStateMachine):
                 shares.append(ShareOrder(seat.pk, seat.card_id, MIB, block, memory, compute))
             zone_id = self.nodes[n].zone_periods.get().zone_id
             members.append(MemberOrder(self.nodes[n].pk, form, "simulated", zone_id, 100, 100, shares))
-        attempt, allocations = book.open_attempt(
-            job_id=pk, project_id=project_id, members=members, now=now, via="test", reason="model"
-        )
+        attempt, allocations = book.open_attempt(job_id=pk, project_id=project_id, members=members, now=now)
+        book.record_opened([(attempt, allocations)], now=now, via="test", reason="model")
         Command.objects.bulk_create(
             Command(allocation=a, attempt=attempt, driver="simulated", verb=CommandVerb.START, due_at=now, created_at=now)
             for a in allocations

@@ -59,6 +59,7 @@ def rows() -> dict[str, int]:
         "scheduler_command", allocation_id=allocation_id, attempt_id=attempt_id, driver="simulated", verb="start",
         grace_s=1, state="pending", tries=0, due_at=now, created_at=now, last_error="",
     )  # fmt: skip
+    run("SET CONSTRAINTS ALL IMMEDIATE")  # a table with checks still to come can't be altered
     return {
         "job": job_id, "attempt": attempt_id, "allocation": allocation_id, "command": command, "project": project.pk
     }  # fmt: skip

@@ -67,7 +67,9 @@ def is_problem(response: Any) -> bool:
     if response.headers.get("Content-Type") != PROBLEM:
         return False
     body = response.json()
-    return set(body) == {"type", "title", "status", "code", "detail", "errors"} and body["status"] == response.status_code
+    return (
+        set(body) == {"type", "title", "status", "code", "detail", "errors"} and body["status"] == response.status_code
+    )
 
 
 def row_counts() -> dict[str, int]:

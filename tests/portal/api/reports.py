@@ -15,12 +15,26 @@ def agent_of(node: Node, language: str = "en") -> Api:
 
 
 def card(uuid: str = "n1-card-0", slot: int = 0, **values: Any) -> dict[str, Any]:
-    known = {"uuid": uuid, "slot": slot, "model": "A100", "memory_mib": 16_000, "memory_used_mib": 100, "temperature_c": 40}
+    known = {
+        "uuid": uuid,
+        "slot": slot,
+        "model": "A100",
+        "memory_mib": 16_000,
+        "memory_used_mib": 100,
+        "temperature_c": 40,
+    }
     return known | values
 
 
 def fault(**values: Any) -> dict[str, Any]:
-    return {"id": "boot-1:1", "kind": "xid", "code": 79, "card_uuid": "n1-card-0", "at": now(), "message": "gone"} | values
+    return {
+        "id": "boot-1:1",
+        "kind": "xid",
+        "code": 79,
+        "card_uuid": "n1-card-0",
+        "at": now(),
+        "message": "gone",
+    } | values
 
 
 def report(hostname: str = "n1", sequence: int = 1, **values: Any) -> dict[str, Any]:

@@ -196,7 +196,23 @@ def test_no_bad_query_gets_through(callers: dict[str, Api], people: dict[str, Us
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("pk", ["0", "-1", "abc", "1.5", "9223372036854775807", "9223372036854775808", str(2**70), "9" * 5000, "%00", "１", "..", "1;2"])
+@pytest.mark.parametrize(
+    "pk",
+    [
+        "0",
+        "-1",
+        "abc",
+        "1.5",
+        "9223372036854775807",
+        "9223372036854775808",
+        str(2**70),
+        "9" * 5000,
+        "%00",
+        "１",
+        "..",
+        "1;2",
+    ],
+)
 def test_ids_that_are_none_are_not_found(callers: dict[str, Api], pk: str) -> None:
     wrong = {}
     for path in (f"jobs/{pk}/", f"jobs/{pk}/log/", f"nodes/{pk}/"):

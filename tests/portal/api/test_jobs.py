@@ -38,7 +38,25 @@ EVERYTHING = {
     "checkpoint": "SIGUSR1",
     "simulated": True,
 }
-GIVEN_BACK = ["project", "name", "kind", "cpu_milli", "host_memory_mib", "interconnect", "distance", "labels", "command", "environment", "image", "data_paths", "walltime_s", "priority", "preemptible", "checkpoint", "simulated"]
+GIVEN_BACK = [
+    "project",
+    "name",
+    "kind",
+    "cpu_milli",
+    "host_memory_mib",
+    "interconnect",
+    "distance",
+    "labels",
+    "command",
+    "environment",
+    "image",
+    "data_paths",
+    "walltime_s",
+    "priority",
+    "preemptible",
+    "checkpoint",
+    "simulated",
+]
 
 
 @pytest.mark.django_db

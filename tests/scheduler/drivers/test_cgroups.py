@@ -54,10 +54,10 @@ class TestVersion2:
 
     def test_evidence_is_read(self, tmp_path: Path) -> None:
         group = cgroups.Group(cgroups.CGROUP2, {"": str(tmp_path)})
-        assert (group.oom_kills(), group.limit_hits(), group.peak_bytes()) == (0, 0, None)
+        assert (group.oom_kills(), group.peak_bytes()) == (0, None)
         (tmp_path / "memory.events").write_text("low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\noom_group_kill 1\n")
         (tmp_path / "memory.peak").write_text("4096\n")
-        assert (group.oom_kills(), group.limit_hits(), group.peak_bytes()) == (2, 12, 4096)
+        assert (group.oom_kills(), group.peak_bytes()) == (2, 4096)
 
     def test_the_kernels_kill_file_is_used(self, tmp_path: Path) -> None:
         (tmp_path / "cgroup.procs").write_text("")
@@ -81,9 +81,10 @@ class TestVersion1:
     def test_evidence_is_read(self, tmp_path: Path) -> None:
         group = cgroups.Group(cgroups.CGROUP1, {"memory": str(tmp_path)})
         (tmp_path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
-        (tmp_path / "memory.failcnt").write_text("7\n")
+        (tmp_path / "engine").mkdir()
+        (tmp_path / "engine" / "memory.oom_control").write_text("oom_kill 1\n")
         (tmp_path / "memory.max_usage_in_bytes").write_text("4096\n")
-        assert (group.oom_kills(), group.limit_hits(), group.peak_bytes()) == (3, 7, 4096)
+        assert (group.oom_kills(), group.peak_bytes()) == (4, 4096)
 
 
 class TestProbe:

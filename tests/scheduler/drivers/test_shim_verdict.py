@@ -48,8 +48,8 @@ def code(number: int) -> int:
         (ending(address_space=64 * MIB), code(1), EndReason.EXIT, 1, "each process may map 64 MiB"),
         (ending("podman"), code(125), EndReason.START_FAILED, 125, "podman"),
         (ending("podman"), code(127), EndReason.START_FAILED, 127, "no such command"),
-        (ending("podman", limit_hits=4), code(137), EndReason.OUT_OF_MEMORY, 137, "64 MiB"),
-        (ending("podman"), code(137), EndReason.SIGNAL, 137, "SIGKILL"),
+        (ending("podman", peak_bytes=64 * MIB), code(137), EndReason.OUT_OF_MEMORY, 137, "64 MiB"),
+        (ending("podman", peak_bytes=9 * MIB), code(137), EndReason.SIGNAL, 137, "SIGKILL"),
     ],
 )
 def test_the_end_is_named(

@@ -12,7 +12,7 @@ from hypothesis import given
 from scheduler.engine.plan import plan
 from scheduler.engine.serialise import from_json, plan_from_json, plan_to_json, to_json
 from scheduler.engine.types import Reserve, Snapshot
-from tests.scheduler.engine.fleets import blocks_node, container, job, node, snapshot, snapshots
+from tests.scheduler.engine.fleets import blocks_node, container, job, node, snapshot, snapshots, whole
 from tests.scheduler.engine.scenarios import GOLDEN
 from tests.scheduler.engine.test_properties import some
 
