@@ -24,6 +24,13 @@ PLACEMENT_LOCK = 7_130_002
 ROUNDS = 5  # a refused placement is tried again at once, with what the database knows now
 BUDGET_S = 5.0
 FINAL_FOR_NOW = (Refusal.QUOTA, Refusal.PROJECT_ENDED)  # looking again in the same tick changes nothing
+UPSERT = (
+    "INSERT INTO scheduler_decision (job_id, at, first_at, count, rule, seed, reasons, never, position, scores, "
+    "neighbours) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, '[]', '[]') "
+    "ON CONFLICT (job_id) WHERE attempt_id IS NULL DO UPDATE SET at = excluded.at, first_at = excluded.first_at, "
+    "count = excluded.count, rule = excluded.rule, seed = excluded.seed, reasons = excluded.reasons, "
+    "never = excluded.never, position = excluded.position"
+)
 REFRESH = dt.timedelta(seconds=20)  # an unchanged reason is stamped again this often
 
 
@@ -141,16 +148,9 @@ def _waiting_row(
 
 
 def _upsert(rows: Iterable[Decision]) -> None:
-    changed = ["at", "first_at", "count", "rule", "seed", "reasons", "never", "position"]
-    statement = (
-        "INSERT INTO scheduler_decision (job_id, at, first_at, count, rule, seed, reasons, never, position, scores, "
-        "neighbours) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, '[]', '[]') "
-        "ON CONFLICT (job_id) WHERE attempt_id IS NULL DO UPDATE SET "
-        + ", ".join(f"{name} = excluded.{name}" for name in changed)  # noqa: S608  names of this function
-    )
     values = [
         (r.job_id, r.at, r.first_at, r.count, r.rule, r.seed, json.dumps(r.reasons), r.never, r.position) for r in rows
     ]
     if values:
         with transaction.atomic(), connection.cursor() as cursor:
-            cursor.executemany(statement, values)
+            cursor.executemany(UPSERT, values)
