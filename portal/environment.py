@@ -45,6 +45,17 @@ def integer(name: str, default: int, *, at_least: int = 0) -> int:
     return number
 
 
+def number(name: str, default: float) -> float:
+    value = os.environ.get(name, "")
+    try:
+        found = float(value) if value else default
+    except ValueError:
+        raise ImproperlyConfigured(f"{name}={value!r} is not a number") from None
+    if not 0 <= found < float("inf"):
+        raise ImproperlyConfigured(f"{name}={value!r} must be 0 or more")
+    return found
+
+
 def items(name: str, default: str) -> list[str]:
     return [part.strip() for part in os.environ.get(name, default).split(",") if part.strip()]
 

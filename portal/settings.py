@@ -195,6 +195,15 @@ CELERY_BEAT_SCHEDULE = {
     "check-books": every(60, "ledger.check_books"),
 }
 
+# How the make-believe hardware of the simulated driver behaves; all draws come from the seed.
+SIMULATED_WORLD = {
+    "seed": env.integer("SIMULATED_SEED", 1),
+    "start_delay_s": (0.0, env.number("SIMULATED_START_DELAY_S", 0.2)),
+    "fail_rate": env.number("SIMULATED_FAIL_RATE", 0.0),
+    "start_fail_rate": env.number("SIMULATED_START_FAIL_RATE", 0.0),
+    "lost_reply_rate": env.number("SIMULATED_LOST_REPLY_RATE", 0.0),
+}
+
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,

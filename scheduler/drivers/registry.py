@@ -11,7 +11,7 @@ from django.conf import settings
 from ledger.vocabulary import DriverName
 from scheduler.drivers.base import Driver
 from scheduler.drivers.local import LocalDriver
-from scheduler.drivers.simulated import SimulatedDriver
+from scheduler.drivers.simulated import SimulatedDriver, World
 
 
 def _local() -> Driver:
@@ -22,7 +22,7 @@ def _local() -> Driver:
 
 FACTORIES: dict[str, Callable[[], Driver]] = {
     DriverName.LOCAL: _local,
-    DriverName.SIMULATED: SimulatedDriver,
+    DriverName.SIMULATED: lambda: SimulatedDriver(World(**settings.SIMULATED_WORLD)),
 }
 
 

@@ -8,9 +8,25 @@ from urllib.parse import urlencode
 import pytest
 
 from ledger.models import Job
+from portal.views import gate
+from tests import factories
 from tests.portal.views.conftest import ClientAs
 
-BAD = ["-1", "0", "1000000000", "9" * 40, "abc", "1e9", "NaN", "\x00", "٣", "💥", "' OR 1=1 --", "a" * 5000, "../../etc"]
+BAD = [
+    "-1",
+    "0",
+    "1000000000",
+    "9" * 40,
+    "abc",
+    "1e9",
+    "NaN",
+    "\x00",
+    "٣",
+    "💥",
+    "' OR 1=1 --",
+    "a" * 5000,
+    "../../etc",
+]
 TIMES = ["0001-01-01T00:00", "9999-12-31T23:59", "2026-02-30T00:00", "1969-01-01T00:00", "2026-01-01T00:00+99:00", "x"]
 FIELDS = {
     "/jobs/": ["page", "q", "state", "project", "hardware", "mine"],
@@ -59,13 +75,12 @@ def test_a_window_in_the_future_is_refused_by_name(client_as: ClientAs, people: 
     assert "which has no books yet" in page
 
 
-@pytest.mark.parametrize(("page", "shown"), [("1", 1), ("-1", 1), ("abc", 1), ("2", 2), ("999999999", 2), ("9" * 30, 1)])
+@pytest.mark.parametrize(
+    ("page", "shown"), [("1", 1), ("-1", 1), ("abc", 1), ("2", 2), ("999999999", 2), ("9" * 30, 1)]
+)
 def test_pages_beyond_the_list_show_its_nearest_page(
     client_as: ClientAs, people: dict[str, object], monkeypatch: pytest.MonkeyPatch, page: str, shown: int
 ) -> None:
-    from portal.views import gate
-    from tests import factories
-
     monkeypatch.setattr(gate, "ROWS", 2)
     for number in range(3):
         factories.job(name=f"job {number}")

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 
 import pytest
+from django.utils import timezone
 
 from ledger import reports
 from ledger.clock import database_now
 from ledger.models import Job
 from portal import charts
+from portal.views import books
 from tests.portal.views.conftest import ClientAs
+
+
+@pytest.fixture(autouse=True)
+def an_hour_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader comes an hour after the fleet was registered: whole hours are then in the books."""
+    monkeypatch.setattr(books, "database_now", lambda: database_now() + dt.timedelta(hours=1))
 
 
 def test_both_sides_are_printed_and_equal(client_as: ClientAs, running: Job) -> None:
@@ -63,14 +72,11 @@ def test_the_chart_has_one_bar_a_bucket_and_account_and_the_table_the_same_numbe
     assert figure["layout"]["xaxis"]["title"]["text"] == "time (UTC)"
 
 
-def test_two_buckets_of_the_night_when_clocks_go_back_stand_apart(settings: object) -> None:
-    from django.utils import timezone
-
+def test_two_buckets_of_the_night_when_clocks_go_back_stand_apart() -> None:
     start = dt.datetime(2026, 10, 25, 0, 0, tzinfo=dt.UTC)  # 02:00 and again 02:00 in Berlin
-    rows = [
-        {"start": start + dt.timedelta(hours=h), "end": start + dt.timedelta(hours=h + 1), "cards": dict.fromkeys(charts.ACCOUNT_MARKS, 1)}
-        for h in range(3)
-    ]
+    hours = [start + dt.timedelta(hours=number) for number in range(4)]
+    cards = dict.fromkeys(charts.ACCOUNT_MARKS, 1)
+    rows = [{"start": a, "end": b, "cards": cards} for a, b in itertools.pairwise(hours)]
     with timezone.override("Europe/Berlin"):
         figure = charts.balance_figure(rows)
     assert len(set(figure["data"][0]["x"])) == 3

@@ -68,7 +68,9 @@ class TestNodeList:
 
     def test_a_longer_list_asks_the_database_no_more_often(self, client_as: ClientAs) -> None:
         client = client_as("researcher")
-        with CaptureQueriesContext(connection, ) as few:
+        with CaptureQueriesContext(
+            connection,
+        ) as few:
             client.get("/nodes/?hardware=simulated")
         for number in range(5):
             factories.node(f"m{number}", cards=2)

@@ -24,7 +24,16 @@ from tests.portal.views.conftest import ClientAs
 TEMPLATES = sorted((settings.BASE_DIR / "templates").rglob("*.html"))
 VENDOR = Path(settings.BASE_DIR / "static" / "vendor")
 CATALOGUE = settings.BASE_DIR / "portal" / "locale" / "zh_Hans" / "LC_MESSAGES" / "django.po"
-PAGES = ["/", "/account/", "/jobs/", "/jobs/new/", "/nodes/", "/nodes/n1/", "/books/?hardware=simulated", "/books/chart/"]
+PAGES = [
+    "/",
+    "/account/",
+    "/jobs/",
+    "/jobs/new/",
+    "/nodes/",
+    "/nodes/n1/",
+    "/books/?hardware=simulated",
+    "/books/chart/",
+]
 
 
 @pytest.mark.parametrize("path", [*PAGES, "/jobs/{job}/", "/jobs/{job}/status/", "/no/such/page/"])
