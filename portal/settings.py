@@ -1,6 +1,7 @@
 """The one settings file. Values come from typed environment variables (portal.environment) and fail loudly."""
 
 from pathlib import Path
+from typing import Any
 
 from celery.schedules import schedule
 from kombu import Queue
@@ -196,7 +197,7 @@ CELERY_BEAT_SCHEDULE = {
 }
 
 # How the make-believe hardware of the simulated driver behaves; all draws come from the seed.
-SIMULATED_WORLD = {
+SIMULATED_WORLD: dict[str, Any] = {
     "seed": env.integer("SIMULATED_SEED", 1),
     "start_delay_s": (0.0, env.number("SIMULATED_START_DELAY_S", 0.2)),
     "fail_rate": env.number("SIMULATED_FAIL_RATE", 0.0),

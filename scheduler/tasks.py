@@ -8,7 +8,7 @@ from typing import Any
 
 from celery import shared_task
 from django.conf import settings
-from django.db import OperationalError, close_old_connections
+from django.db import InterfaceError, OperationalError, close_old_connections
 from django.db.models import F
 
 from ledger import audit, invariants
@@ -35,7 +35,7 @@ def recorded(name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         )
         result = work()
         TaskRun.objects.filter(name=name).update(ended_at=database_now(), ok=True, result=result, runs=F("runs") + 1)
-    except OperationalError as error:
+    except (OperationalError, InterfaceError) as error:
         log.warning("%s: the database is away (%s); the next run looks again", name, str(error).splitlines()[0])
         close_old_connections()
         return {"error": "database away"}
