@@ -134,6 +134,8 @@ def pytest_load_initial_conftests() -> Iterator[None]:
     global _services
     if _services is None:
         _services = TestServices()
+        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C: the servers are stopped
         try:
             _services.reserve()
         except (binaries.BinariesError, placement.PlacementError) as error:

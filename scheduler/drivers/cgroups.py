@@ -206,6 +206,11 @@ def group_of(limits: Mapping[str, Any]) -> Group | None:
     return Group(limits["mode"], limits["groups"], limits["elsewhere"])
 
 
+def path_in_mount(groups: Mapping[str, str], name: str, *, root: str = "/sys/fs/cgroup") -> str:
+    """The group's path as a container engine wants it: below the mount, the same under every controller."""
+    return groups[""].removeprefix(root) if "" in groups else f"/{PARENT}/{name}"
+
+
 def elsewhere(name: str, used: Iterable[str], *, mounts: str | None = None) -> list[str]:
     """Directories that a container engine makes for a group of this name beyond those in `used`."""
     text = _read("/proc/self/mounts") if mounts is None else mounts

@@ -58,6 +58,10 @@ def check_number(name: str, value: int, least: int) -> int:
 def _check_text(what: str, texts: Sequence[str]) -> None:
     if any(not isinstance(text, str) or "\0" in text for text in texts):
         raise DriverError(f"{what} must be text without NUL characters")
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        raise DriverError(f"{what} must be valid Unicode") from None
 
 
 def _check_environment(environment: Mapping[str, str]) -> None:

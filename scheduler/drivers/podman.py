@@ -34,7 +34,7 @@ class Podman:
         held = ["--pids-limit", str(limits["pids_max"]), "--cpus", f"{spec.cpu_milli / 1000:.3f}"]
         held += [part for limit in _ULIMITS for part in ("--ulimit", limit)]
         if limits["groups"]:  # the memory limit stands in the member's own group, whose evidence outlives the container
-            held += ["--cgroup-parent", f"/{cgroups.PARENT}/{name}"]
+            held += ["--cgroup-parent", cgroups.path_in_mount(limits["groups"], name)]
         else:
             memory = f"{limits['memory_bytes']}b"
             held += ["--memory", memory, "--memory-swap", memory]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from django.conf import settings
 
@@ -20,9 +21,14 @@ def _local() -> Driver:
     return LocalDriver(data_dir=settings.DATA_DIR, hostname=hostname)
 
 
+def _simulated() -> Driver:
+    chosen: dict[str, Any] = settings.SIMULATED_WORLD
+    return SimulatedDriver(World(**chosen))
+
+
 FACTORIES: dict[str, Callable[[], Driver]] = {
     DriverName.LOCAL: _local,
-    DriverName.SIMULATED: lambda: SimulatedDriver(World(**settings.SIMULATED_WORLD)),
+    DriverName.SIMULATED: _simulated,
 }
 
 

@@ -228,7 +228,7 @@ class BookMachine(RuleBasedStateMachine):
             return
         pk, work = picked
         if work.state in ENDED:
-            with pytest.raises(Conflict), transaction.atomic():
+            with pytest.raises(Conflict):
                 queue.cancel(job_id=pk, actor=self.user, reason="", via="test")
             return
         queue.cancel(job_id=pk, actor=self.user, reason="", via="test")

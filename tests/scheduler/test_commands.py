@@ -63,15 +63,15 @@ class OneByOne:
         return self.inner.inventory()
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_lost_replies_end_in_one_run_of_each_member(seed: int) -> None:
     flow.world(nodes=3)
-    jobs = [flow.long_job(asks=[{"form": "container", "nodes": 1 + n % 2}]) for n in range(6)]
+    jobs = [flow.long_job(asks=[{"form": "container", "nodes": 1 + n % 2}]) for n in range(4)]
     driver = Counting(World(seed=seed, lost_reply_rate=0.6, **AT_ONCE))
     with flow.simulated_by(driver):
         flow.finish(*jobs)
     assert {job.state for job in jobs} == {JobState.SUCCEEDED}
-    assert len(driver.born) == len(set(driver.born)) == Allocation.objects.count() == 9
+    assert len(driver.born) == len(set(driver.born)) == Allocation.objects.count() == 6
     assert not Attempt.objects.filter(n__gt=1).exists()
     assert AuditEvent.objects.filter(verb="attempt.unknown").exists()
 

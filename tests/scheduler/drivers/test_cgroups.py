@@ -64,6 +64,12 @@ class TestVersion2:
         assert cgroups.Group(cgroups.CGROUP2, {"": str(tmp_path)}).kill()
         assert (tmp_path / "cgroup.kill").read_text() == "1"
 
+    def test_a_container_engine_is_told_the_path_below_the_mount(self) -> None:
+        assert cgroups.path_in_mount({"": "/cg/user/gpu-commons/m"}, "m", root="/cg") == "/user/gpu-commons/m"
+        assert cgroups.path_in_mount({"cpu": "/cg/cpu/gpu-commons/m"}, "m", root="/cg") == "/gpu-commons/m"
+        mounts = "cgroup2 /cg/unified cgroup2 rw 0 0\ncgroup /cg/cpu cgroup rw,cpu 0 0\nproc /proc proc rw 0 0\n"
+        assert cgroups.elsewhere("m", ["/cg/cpu/gpu-commons/m"], mounts=mounts) == ["/cg/unified/gpu-commons/m"]
+
 
 class TestVersion1:
     MOUNTS = "cgroup /cg/memory cgroup rw,memory 0 0\ncgroup /cg/cpu,cpuacct cgroup rw,relatime,cpu,cpuacct 0 0\n"

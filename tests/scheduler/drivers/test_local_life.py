@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 from scheduler.drivers import member_folder as files
 from scheduler.drivers.base import EndReason, MemberSpec, Phase, StartRefused
 from scheduler.drivers.local import LocalDriver
+from scheduler.drivers.local_shim import Shim
 from tests.scheduler.drivers import local_machine
 from tests.scheduler.drivers.local_machine import LocalCase
 
@@ -189,6 +192,31 @@ class TestKilledShim(LifeCase):
         assert self.wait_for(driver, spec.key, Phase.EXITED).end_reason == EndReason.STOPPED
         ours = [line for line in self.whole_log(driver, spec.key).split() if line != b"Terminated"]  # the shell's word
         assert ours == [b"ready", b"saved", b"bye"]
+
+
+class TestWalltimeBackstop(LifeCase):
+    def shim(self, driver: LocalDriver, monkeypatch: pytest.MonkeyPatch, *, overdue_s: float) -> Shim:
+        """A shim that believes its command, a sleeping process, started long ago."""
+        spec = dataclasses.replace(self.spec(), walltime_s=10)
+        self.die_before_spawning(monkeypatch, driver, spec)
+        folder = self.box.data / "jobs" / spec.key
+        shim = Shim(str(folder), files.read_json(str(folder / files.SPEC)))
+        shim.ending.started_at = time.time() - 10 - overdue_s
+        self.stop(driver, spec)
+        return shim
+
+    @pytest.mark.parametrize(("overdue_s", "ended"), [(30.0, False), (90.0, True)])
+    def test_the_shim_ends_a_job_long_after_its_walltime(
+        self, driver: LocalDriver, monkeypatch: pytest.MonkeyPatch, overdue_s: float, ended: bool
+    ) -> None:
+        shim = self.shim(driver, monkeypatch, overdue_s=overdue_s)
+        with subprocess.Popen(["sleep", "600"], start_new_session=True) as command:
+            shim.command_group = command.pid
+            shim._look_at_clock()
+            assert shim.ending.over_walltime == ended
+            if not ended:
+                command.kill()
+            assert command.wait() == (-signal.SIGTERM if ended else -signal.SIGKILL)
 
 
 class TestAfterAReboot(LifeCase):
