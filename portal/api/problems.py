@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.db import InterfaceError, OperationalError
 from django.http import Http404, JsonResponse
 from django.utils.translation import gettext as _
 from rest_framework import exceptions, status
@@ -13,6 +14,12 @@ from rest_framework.views import exception_handler, set_rollback
 
 from ledger.errors import Conflict, Refused
 from portal.api.parsing import TooLarge
+
+
+class Unavailable(exceptions.APIException):
+    status_code = status.HTTP_503_SERVICE_UNAVAILABLE
+    default_code = "unavailable"
+    wait = 2
 
 
 class IdempotencyMismatch(exceptions.APIException):
@@ -26,6 +33,8 @@ def handler(exc: Exception, context: dict[str, Any]) -> JsonResponse | None:
         exc = TooLarge()
     elif isinstance(exc, SuspiciousOperation):  # such as more query parameters than Django reads
         exc = exceptions.ParseError(_("The request has too many or impossible parameters."))
+    elif isinstance(exc, (OperationalError, InterfaceError)):  # the database restarts, or a lock was not to be had
+        exc = Unavailable(_("The database does not answer just now; nothing was written. Try again."))
     if isinstance(exc, Refused):
         set_rollback()
         code = status.HTTP_409_CONFLICT if isinstance(exc, Conflict) else status.HTTP_400_BAD_REQUEST
@@ -78,6 +87,7 @@ def _title(status_code: int) -> str:
         409: _("This clashes with the present state."),
         413: _("The request is too large."),
         415: _("Send JSON."),
+        503: _("Not available just now."),
         422: _("The request contradicts an earlier one."),
         429: _("Too many requests."),
     }.get(status_code, _("It did not work."))

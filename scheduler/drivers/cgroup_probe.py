@@ -9,6 +9,7 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Sequence
+from functools import cache
 
 from scheduler.drivers import cgroups
 
@@ -36,7 +37,11 @@ def works(hierarchy: cgroups.Hierarchy) -> bool:
             group.remove(within_s=_PATIENCE_S)
 
 
-def usable(hierarchies: Sequence[cgroups.Hierarchy] | None = None) -> cgroups.Hierarchy | None:
-    """The first hierarchy that works here, or None: then rlimits are all there is."""
-    found = cgroups.candidates() if hierarchies is None else hierarchies
-    return next((hierarchy for hierarchy in found if works(hierarchy)), None)
+def first_working(hierarchies: Sequence[cgroups.Hierarchy]) -> cgroups.Hierarchy | None:
+    return next((hierarchy for hierarchy in hierarchies if works(hierarchy)), None)
+
+
+@cache
+def usable() -> cgroups.Hierarchy | None:
+    """The best hierarchy that works on this machine, or None: then rlimits are all there is. Tried once a process."""
+    return first_working(cgroups.candidates())

@@ -19,7 +19,7 @@ BASE = "/api/v1/"
 
 
 class Api:
-    """`post("jobs/", body)` sends JSON, `raw` sends bytes as they are. Server errors come back as 500, not as a raise."""
+    """`post("jobs/", body)` sends JSON, `raw` sends bytes as they are. Server errors come back as 500."""
 
     def __init__(self, token: str | None = None, scheme: str = "Bearer", language: str = "en") -> None:
         self.http = Client(raise_request_exception=False)

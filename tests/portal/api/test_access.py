@@ -227,9 +227,12 @@ def test_use_of_other_projects_stands_together_in_the_balance(
     for job in Job.objects.all():
         api(people["admin"]).post(f"jobs/{job.pk}/cancel/")
     turn()
-    by_project = lambda name: (
-        api(people[name]).get("books/balance/", simulated="true").json()["exact"]["used"]["by_project"]
-    )  # noqa: E731
+
+    def by_project(name: str) -> dict[str, int]:
+        told = api(people[name]).get("books/balance/", simulated="true").json()
+        found: dict[str, int] = told["exact"]["used"]["by_project"]
+        return found
+
     assert set(by_project("researcher")) == {"vision", "(others)"}
     assert set(by_project("admin")) == {"vision", "outside"}
     assert by_project("researcher")["(others)"] == by_project("admin")["outside"]

@@ -14,7 +14,15 @@ from scheduler.reconcile import sync_inventory
 from tests import factories
 from tests.portal.api.client import Api, fields, is_problem, row_counts
 from tests.portal.api.reports import agent_of, card, fault, now, report
-from tests.portal.api.test_bad_input import LANGUAGES, attack, raw_value, shown, value_cases, with_value
+from tests.portal.api.test_bad_input import (
+    LANGUAGES,
+    Tongues,
+    attack,
+    raw_value,
+    shown,
+    value_cases,
+    with_value,
+)
 
 PATH = "agents/reports/"
 
@@ -140,9 +148,10 @@ def test_an_older_report_changes_no_value_and_its_faults_still_count(agent: Api)
 @pytest.mark.django_db
 def test_a_report_of_an_older_boot_changes_no_value(agent: Api) -> None:
     agent.post(PATH, report(boot_id="boot-1", sequence=100, cards=[card(temperature_c=50)]))
+    older = report(boot_id="boot-1", sequence=101, cards=[card(temperature_c=90)])
     assert agent.post(PATH, report(boot_id="boot-2", sequence=1, cards=[card(temperature_c=30)])).json()["accepted"]
     assert temperature() == 30
-    late = agent.post(PATH, report(boot_id="boot-1", sequence=101, cards=[card(temperature_c=90)])).json()
+    late = agent.post(PATH, older).json()
     assert late["accepted"] is False
     assert temperature() == 30
 
@@ -184,11 +193,13 @@ def test_no_bad_value_of_a_report_gets_through(n1: Node) -> None:
     secret = agent_of(n1).headers["Authorization"].split()[1]
     by_language = {language: Api(secret, "Agent", language) for language in LANGUAGES}
     good = report(faults=[fault()], links=[{"a": "x", "b": "y", "kind": "pcie", "gbps": 1}], virtual=False)
-    wrong = []
+    wrong, tongues = [], Tongues()
     for group, where, value in value_cases("reports.json"):
         body = with_value(good, where, raw_value(value))
         named = None if value.get("document") else where
-        found = attack(lambda language, body=body: by_language[language].raw(PATH, body), named)  # type: ignore[misc]
+        found = attack(
+            lambda language, body=body: by_language[language].raw(PATH, body), named, languages=tongues.of(group, where)
+        )  # type: ignore[misc]
         if found:
             wrong.append(f"{group}: {where} = {shown(raw_value(value))}: {found}")
     assert wrong == []

@@ -85,19 +85,36 @@ def complaint(response: Any, where: str | None, statuses: tuple[int, ...] = (400
     return ""
 
 
-def attack(send: Callable[[str], Any], where: str | None, statuses: tuple[int, ...] = (400,)) -> str:
+def attack(
+    send: Callable[[str], Any],
+    where: str | None,
+    statuses: tuple[int, ...] = (400,),
+    languages: tuple[str, ...] = LANGUAGES,
+) -> str:
     """Send in each language; the same fields must be named, and no table may have grown."""
     before, named = row_counts(), []
-    for language in LANGUAGES:
+    for language in languages:
         response = send(language)
         wrong = complaint(response, where, statuses)
         if wrong:
             return f"{language}: {wrong}"
         named.append(sorted(fields(response)))
-    if named[0] != named[1]:
+    if named[0] != named[-1]:
         return f"the languages name {named}"
     grown = {table for table, rows in row_counts().items() if rows != before[table]}
     return f"wrote {sorted(grown)}" if grown else ""
+
+
+class Tongues:
+    """Both languages for the first case of a kind, English for the rest: the catalogue is the same for all of them."""
+
+    def __init__(self) -> None:
+        self.heard: set[tuple[str, ...]] = set()
+
+    def of(self, *kind: str) -> tuple[str, ...]:
+        first = kind not in self.heard
+        self.heard.add(kind)
+        return LANGUAGES if first else LANGUAGES[:1]
 
 
 def shown(text: str) -> str:
@@ -129,13 +146,15 @@ def test_the_job_that_the_cases_spoil_is_good(callers: dict[str, Api]) -> None:
 
 @pytest.mark.django_db
 def test_no_bad_value_of_a_job_gets_through(callers: dict[str, Api]) -> None:
-    wrong, count = [], 0
+    wrong, count, tongues = [], 0, Tongues()
     for group, where, value in value_cases("values.json"):
         body = with_value(GOOD_JOB, where, raw_value(value))
         named = None if value.get("document") else where
         if named and where.startswith(("labels.", "data_paths.")):
             named = named.split(".")[0]  # their form is judged as a list
-        found = attack(lambda language, body=body: callers[language].raw("jobs/", body), named)  # type: ignore[misc]
+        found = attack(
+            lambda language, body=body: callers[language].raw("jobs/", body), named, languages=tongues.of(group, where)
+        )  # type: ignore[misc]
         count += 1
         if found:
             wrong.append(f"{group}: {where} = {shown(raw_value(value))}: {found}")
@@ -146,11 +165,11 @@ def test_no_bad_value_of_a_job_gets_through(callers: dict[str, Api]) -> None:
 @pytest.mark.django_db
 def test_no_bad_body_gets_through(callers: dict[str, Api], people: dict[str, User]) -> None:
     by_path = {path: senders(path, callers, people) for path in ("jobs/", "holds/", "agents/reports/")}
-    wrong = []
+    wrong, tongues = [], Tongues()
     for case in load("bodies.json"):
         for path, by_language in by_path.items():
             send = partial(send_body, by_language, path, raw_body(case), case)
-            found = attack(send, None, (case.get("status", 400),))
+            found = attack(send, None, (case.get("status", 400),), tongues.of(path))
             if found:
                 wrong.append(f"{path} {case['name']}: {found}")
     assert wrong == []
@@ -158,6 +177,10 @@ def test_no_bad_body_gets_through(callers: dict[str, Api], people: dict[str, Use
 
 def send_body(by_language: dict[str, Api], path: str, body: bytes, case: dict[str, Any], language: str) -> Any:
     return by_language[language].raw(path, body, case.get("type", "application/json"), **case.get("headers", {}))
+
+
+def send_query(by_language: dict[str, Api], path: str, language: str) -> Any:
+    return by_language[language].send("GET", path)
 
 
 def raw_body(case: dict[str, Any]) -> bytes:
@@ -186,10 +209,14 @@ def senders(path: str, callers: dict[str, Api], people: dict[str, User]) -> dict
 @pytest.mark.django_db
 def test_no_bad_query_gets_through(callers: dict[str, Api], people: dict[str, User]) -> None:
     node, job = factories.node("n1", cards=1), factories.job(people["researcher"])
-    wrong = []
+    wrong, tongues = [], Tongues()
     for case in load("queries.json"):
         path = case["path"].format(job=job.pk, node=node.pk) + "?" + case["query"]
-        found = attack(lambda language, path=path: callers[language].send("GET", path), case["field"])  # type: ignore[misc]
+        found = attack(
+            lambda language, path=path: callers[language].send("GET", path),
+            case["field"],
+            languages=tongues.of(case["path"], case["field"]),
+        )  # type: ignore[misc]
         if found:
             wrong.append(f"{shown(path)}: {found}")
     assert wrong == []

@@ -11,10 +11,9 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -29,18 +28,12 @@ NODE = "node-1"
 
 
 @cache
-def probed() -> tuple[sandbox.Bubblewrap | None, cgroups.Hierarchy | None]:
-    return sandbox.find_bubblewrap(Path("/nonexistent-data")), cgroup_probe.usable()
-
-
-@cache
 def why_not() -> dict[str, str]:
     """What can't be used here, with the reason that a skipped test prints."""
     missing = {}
-    bubblewrap, hierarchy = probed()
-    if bubblewrap is None:
+    if sandbox.find_bubblewrap(Path("/nonexistent-data")) is None:
         missing["bubblewrap"] = "bubblewrap is not installed or may not make namespaces here"
-    if hierarchy is None:
+    if cgroup_probe.usable() is None:
         missing["cgroups"] = "no cgroup with memory, cpu and pids can be written here"
     if find_podman() is None:
         missing["podman"] = "podman with runc is not installed here"
@@ -62,13 +55,7 @@ class Box:
         self.instance = hashlib.sha256(os.path.realpath(data).encode()).hexdigest()[:8]
 
     def driver(self, **changes: object) -> LocalDriver:
-        driver = LocalDriver(self.data, NODE, **{**self.options, **changes})  # type: ignore[arg-type]
-        bubblewrap, hierarchy = probed()
-        with pytest.MonkeyPatch.context() as patch:  # the machine stays the same, so it is probed once for all tests
-            patch.setattr(sandbox, "find_bubblewrap", lambda data: bubblewrap and replace(bubblewrap, data=data))
-            patch.setattr(cgroup_probe, "usable", lambda: hierarchy)
-            assert driver.machine.data == driver.data
-        return driver
+        return LocalDriver(self.data, NODE, **{**self.options, **changes})  # type: ignore[arg-type]
 
     def close(self) -> None:
         driver = self.driver()
@@ -87,6 +74,12 @@ class Box:
         for folder in cgroups.elsewhere("", ()):  # every mounted hierarchy
             with suppress(FileNotFoundError):
                 found += [entry.path for entry in os.scandir(folder) if entry.name.startswith(self.instance)]
+        return found
+
+    def record(self, key: str, name: str) -> dict[str, Any]:
+        """A JSON file of the member."""
+        found = files.read_json(str(self.data / "jobs" / key / name))
+        assert found is not None, f"{key} has no {name}"
         return found
 
     def processes(self, key: str) -> list[int]:

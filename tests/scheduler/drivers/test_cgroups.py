@@ -97,14 +97,14 @@ class TestProbe:
     def test_files_that_are_no_cgroups_are_not_believed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(cgroup_probe, "_PATIENCE_S", 0.1)
         root = tree2(tmp_path / "fs")
-        assert cgroup_probe.usable([cgroups.Hierarchy(cgroups.CGROUP2, {"": str(root)})]) is None
+        assert cgroup_probe.first_working([cgroups.Hierarchy(cgroups.CGROUP2, {"": str(root)})]) is None
 
     def test_a_place_that_cannot_be_written_is_skipped(self) -> None:
-        assert cgroup_probe.usable([cgroups.Hierarchy(cgroups.CGROUP2, {"": "/proc"})]) is None
+        assert cgroup_probe.first_working([cgroups.Hierarchy(cgroups.CGROUP2, {"": "/proc"})]) is None
 
     @pytest.mark.skipif("cgroups" in WHY_NOT, reason=WHY_NOT.get("cgroups", ""))
     def test_it_leaves_nothing_behind(self) -> None:
-        found = cgroup_probe.usable()
+        found = cgroup_probe.first_working(cgroups.candidates())
         assert found is not None
         ours = f"probe-{os.getpid()}-"
         for root in found.roots.values():

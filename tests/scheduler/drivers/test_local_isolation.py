@@ -67,7 +67,7 @@ class TestWalls(IsolationCase):
         other = self.spec(["sh", "-c", "echo canary-7e1f > mine; echo canary-7e1f; sleep 60"])
         driver.start(other)
         self.wait_for_output(driver, other.key, b"canary")
-        work = files.read_json(str(self.box.data / "jobs" / other.key / files.SPEC))["work"]
+        work = self.box.record(other.key, files.SPEC)["work"]
         look = f"cat {secret} {work}/mine {self.box.data}/jobs/*/* /root/.*; ls {self.box.data}/jobs"
         assert self.outcome(driver, ["sh", "-c", f"exec 2>/dev/null; {look}; echo ran"]) == "ran\n"
 
@@ -170,9 +170,8 @@ class TestLimits(IsolationCase):
         spec = self.spec(["sh", "-c", f"(while :; do :; done) & {busy}"], cpu_milli=250)
         driver.start(spec)
         self.wait_until("its groups are there", lambda: len(self.box.groups()) > 0)
-        group = cgroups.Group(
-            driver.limits_mode, driver.machine.hierarchy.group(f"{self.box.instance}-{spec.key}").directories
-        )
+        group = cgroups.group_of(self.box.record(spec.key, files.SPEC)["limits"])
+        assert group is not None
         self.wait_until("held back", lambda: throttled(group) > 0)
         assert quota(group) == (25_000, 100_000)
         self.wait_until("it fills its processes", lambda: len(group.pids()) > 15)
@@ -203,7 +202,7 @@ class TestLimits(IsolationCase):
         spec = self.spec(["dd", "if=/dev/zero", "of=/dev/null", "bs=40M", "count=1"])
         driver.start(spec)
         self.wait_for(driver, spec.key, Phase.EXITED)
-        end = files.read_json(str(self.box.data / "jobs" / spec.key / files.EXIT))
+        end = self.box.record(spec.key, files.EXIT)
         assert end["limits_mode"] == driver.limits_mode
         assert end["peak_memory_bytes"] >= 40 * 1024 * 1024
 
@@ -270,7 +269,7 @@ class TestRefusedSpecs(IsolationCase):
     def test_a_spec_that_makes_no_sense_is_refused_by_name(
         self, driver: LocalDriver, changes: dict[str, object], names: str
     ) -> None:
-        spec = self.spec(**changes)
+        spec = self.spec(**changes)  # type: ignore[arg-type]
         for call in (driver.prepare, driver.start):
             with pytest.raises(DriverError, match=names):
                 call(spec)

@@ -65,7 +65,7 @@ class TestWhoStartedIt(LifeCase):
         self.wait_for_output(driver, spec.key, b"before\n")
         local_machine.kill_hard(worker)
         assert [member.key for member in driver.list_members()] == [spec.key]
-        work = Path(files.read_json(str(self.file(spec, files.SPEC)))["work"])
+        work = Path(self.box.record(spec.key, files.SPEC)["work"])
         (work / "go").touch()
         assert self.wait_for(driver, spec.key, Phase.EXITED).exit_code == 5
         assert self.whole_log(driver, spec.key) == b"before\nafter\n"
@@ -200,7 +200,7 @@ class TestWalltimeBackstop(LifeCase):
         spec = dataclasses.replace(self.spec(), walltime_s=10)
         self.die_before_spawning(monkeypatch, driver, spec)
         folder = self.box.data / "jobs" / spec.key
-        shim = Shim(str(folder), files.read_json(str(folder / files.SPEC)))
+        shim = Shim(str(folder), self.box.record(spec.key, files.SPEC))
         shim.ending.started_at = time.time() - 10 - overdue_s
         self.stop(driver, spec)
         return shim

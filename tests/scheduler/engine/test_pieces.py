@@ -192,3 +192,25 @@ def test_forms_of_one_ask_are_compared_by_score_not_by_order() -> None:
     zones = [node(1, 1, zone_id=3, zone_forms=frozenset({Form.WHOLE})), node(2, 1)]
     placement = planning.plan(snapshot(zones, job(1, replace(container(1, 0), form=AskForm.AUTO)))).placements[0]
     assert placement.members[0].form is Form.WHOLE
+
+
+def test_a_kept_fleet_takes_new_links() -> None:
+    def linked(a: int, b: int) -> tuple[tuple[int, int, int], ...]:
+        return ((100 + a, 100 + b, 300),)
+
+    fleet = Fleet([node(1, 4, links=linked(0, 1))])
+    pair = job(1, container(2, 0))
+    first = planning.plan_fleet(fleet, [pair], at=1000.0, seed=1).placements[0].members[0]
+    fleet.replace_nodes([node(1, 4, links=linked(2, 3))])
+    second = planning.plan_fleet(fleet, [pair], at=1000.0, seed=1).placements[0].members[0]
+    assert [share.card_id for share in first.shares] == [100, 101]
+    assert [share.card_id for share in second.shares] == [102, 103]
+
+
+def test_scores_of_a_kept_fleet_follow_its_largest_card() -> None:
+    small, large = node(1, 2), node(2, (card(200, 0, 16), card(201, 1, 64)))
+    fleet = Fleet([small, node(2, 2)])
+    planning.plan_fleet(fleet, [job(1)], at=1000.0, seed=1)
+    fleet.replace_nodes([large])
+    fresh = planning.plan(snapshot([small, large], job(1), seed=1))
+    assert planning.plan_fleet(fleet, [job(1)], at=1000.0, seed=1) == fresh
