@@ -34,7 +34,7 @@ def handler(exc: Exception, context: dict[str, Any]) -> JsonResponse | None:
     elif isinstance(exc, SuspiciousOperation):  # such as more query parameters than Django reads
         exc = exceptions.ParseError(_("The request has too many or impossible parameters."))
     elif isinstance(exc, (OperationalError, InterfaceError)):  # the database restarts, or a lock was not to be had
-        exc = Unavailable(_("The database does not answer just now; nothing was written. Try again."))
+        exc = Unavailable(_("The database does not answer just now. Try again; with an Idempotency-Key that is safe."))
     if isinstance(exc, Refused):
         set_rollback()
         code = status.HTTP_409_CONFLICT if isinstance(exc, Conflict) else status.HTTP_400_BAD_REQUEST
