@@ -98,7 +98,7 @@ def test_a_card_moves_and_keeps_its_history() -> None:
 
 def test_a_card_in_use_does_not_move() -> None:
     factories.project("vision", researcher=factories.ProjectRole.MEMBER)
-    job = flow.long_job(asks=[{"form": "whole"}])
+    job = flow.long_job(asks=[{"form": "whole", "cards_per_node": 2}])
     placing.place_queued()
     assert flow.open_allocations(job)
     changes = sync_node(_seen("n2", _card("n1-card-1", 0)))

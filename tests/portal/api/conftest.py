@@ -15,12 +15,6 @@ from tests import factories
 from tests.portal.api.client import Api, api
 
 
-@pytest.fixture(autouse=True)
-def cheap_passwords(settings: Any) -> None:
-    """Signing in is not what these tests are about, and real hashing takes most of a second a person."""
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-
-
 @pytest.fixture
 def people(db: None) -> dict[str, User]:
     snapshot.forget()

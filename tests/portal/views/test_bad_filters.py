@@ -28,6 +28,7 @@ BAD = [
     "../../etc",
 ]
 TIMES = ["0001-01-01T00:00", "9999-12-31T23:59", "2026-02-30T00:00", "1969-01-01T00:00", "2026-01-01T00:00+99:00", "x"]
+FEW = ["-1", "abc", "\x00"]
 FIELDS = {
     "/jobs/": ["page", "q", "state", "project", "hardware", "mine"],
     "/nodes/": ["page", "q", "hardware", "zone", "form", "state", "model", "free"],
@@ -36,32 +37,33 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize(("page", "field"), [(p, f) for p, fields in FIELDS.items() for f in fields])
-def test_a_bad_filter_never_breaks_a_page(client_as: ClientAs, running: Job, page: str, field: str) -> None:
+@pytest.mark.parametrize("page", FIELDS)
+def test_a_bad_filter_never_breaks_a_page(client_as: ClientAs, running: Job, page: str) -> None:
     client = client_as("researcher")
-    codes = {value: client.get(f"{page}?{urlencode({field: value})}").status_code for value in BAD}
-    assert {value: code for value, code in codes.items() if code != 200} == {}
+    for field, value in itertools.product(FIELDS[page], FEW if page == "/books/chart/" else BAD):
+        assert client.get(f"{page}?{urlencode({field: value})}").status_code == 200, (field, value)
 
 
-@pytest.mark.parametrize("page", ["/books/", "/books/chart/"])
-def test_a_bad_window_never_breaks_the_books(client_as: ClientAs, running: Job, page: str) -> None:
+def test_a_bad_window_never_breaks_the_books(client_as: ClientAs, running: Job) -> None:
     client = client_as("researcher")
     for start, end in itertools.product(["", *TIMES], ["", *TIMES]):
         query = urlencode({"window": "own", "start": start, "end": end})
-        assert client.get(f"{page}?{query}").status_code == 200, query
+        assert client.get(f"/books/?{query}").status_code == 200, query
+    for start in TIMES:
+        query = urlencode({"window": "own", "start": start})
+        assert client.get(f"/books/chart/?{query}").status_code == 200, query
 
 
-@pytest.mark.parametrize("value", BAD)
-def test_a_bad_number_of_a_job_or_name_of_a_node_is_not_found(client_as: ClientAs, running: Job, value: str) -> None:
+def test_a_bad_number_of_a_job_or_name_of_a_node_is_not_found(client_as: ClientAs, running: Job) -> None:
     client = client_as("researcher")
-    for path in (f"/jobs/{value}/", f"/jobs/{value}/status/", f"/jobs/{value}/log/", f"/nodes/{value}/"):
-        assert client.get(path).status_code == 404
+    for value, path in itertools.product(BAD, ["/jobs/{}/", "/jobs/{}/status/", "/jobs/{}/log/", "/nodes/{}/"]):
+        assert client.get(path.format(value)).status_code == 404, (path, value)
 
 
-@pytest.mark.parametrize("field", ["cursor", "attempt", "rank"])
-@pytest.mark.parametrize("value", BAD)
-def test_a_bad_cursor_reads_from_the_start(client_as: ClientAs, running: Job, field: str, value: str) -> None:
-    assert client_as("researcher").get(f"/jobs/{running.pk}/log/?{urlencode({field: value})}").status_code in {200, 286}
+def test_a_bad_cursor_never_breaks_the_log(client_as: ClientAs, running: Job) -> None:
+    client = client_as("researcher")
+    for field, value in itertools.product(["cursor", "attempt", "rank"], BAD):
+        assert client.get(f"/jobs/{running.pk}/log/?{urlencode({field: value})}").status_code == 200, (field, value)
 
 
 def test_a_filter_that_is_not_taken_is_named_beside_its_field(client_as: ClientAs, running: Job) -> None:

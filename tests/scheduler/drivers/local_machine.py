@@ -35,8 +35,11 @@ def why_not() -> dict[str, str]:
         missing["bubblewrap"] = "bubblewrap is not installed or may not make namespaces here"
     if cgroup_probe.usable() is None:
         missing["cgroups"] = "no cgroup with memory, cpu and pids can be written here"
-    if find_podman() is None:
+    podman = find_podman()
+    if podman is None:
         missing["podman"] = "podman with runc is not installed here"
+    elif subprocess.run([*podman._base(), "info"], capture_output=True, check=False).returncode:
+        missing["podman"] = "podman is installed but does not work for this user"
     if os.geteuid() != 0:
         missing["root"] = "only root can give members a user id of their own"
     return missing

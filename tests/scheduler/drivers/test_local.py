@@ -13,7 +13,8 @@ from tests.scheduler.drivers.conformance import DriverConformance
 from tests.scheduler.drivers.local_machine import WHY_NOT, LocalCase
 
 
-@pytest.mark.skipif("bubblewrap" in WHY_NOT or "cgroups" in WHY_NOT, reason="; ".join(WHY_NOT.values()))
+@pytest.mark.skipif("bubblewrap" in WHY_NOT, reason=WHY_NOT.get("bubblewrap", ""))
+@pytest.mark.skipif("cgroups" in WHY_NOT, reason=WHY_NOT.get("cgroups", ""))
 class TestWithEverything(LocalCase, DriverConformance):
     """Cgroups and bubblewrap: how a node should be."""
 

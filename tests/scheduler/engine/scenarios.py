@@ -57,9 +57,9 @@ def _cards(id_: int, short: int | list[dict[str, Any]], blocks: list[int]) -> tu
     rows: list[dict[str, Any]] = [{} for _ in range(short)] if isinstance(short, int) else short
     made = []
     for slot, row in enumerate(rows):
-        busy = tuple((lo, hi) for lo, hi in row.get("busy", ()))
+        taken = {name: tuple((lo, hi) for lo, hi in row.get(name, ())) for name in ("busy", "compute_busy")}
         block = blocks[slot] if blocks else None
-        made.append(card(id_ * 100 + slot, slot, **{**row, "busy": busy, "block_id": block}))
+        made.append(card(id_ * 100 + slot, slot, **{**row, **taken, "block_id": block}))
     return tuple(made)
 
 
