@@ -3,11 +3,8 @@
 Data only: the runner starts them in this order and stops them in reverse. Tests run the same runner with another table.
 """
 
-import os
-import signal
 import socket
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,24 +62,15 @@ def portal_plan(context: Context) -> Plan:
     return Plan(steps, web(context), (*workers(context), beat(context), agent(context)))
 
 
-def service(context: Context, name: str, argv: Sequence[str], stage: int, death: int = signal.SIGKILL) -> Service:
+def service(context: Context, name: str, argv: Sequence[str], stage: int) -> Service:
     """A service of this checkout with the environment of the portal."""
-    return Service(name, (sys.executable, *argv), stage, env=context.env, cwd=CHECKOUT, death_signal=death)
+    return Service(name, (sys.executable, *argv), stage, env=context.env, cwd=CHECKOUT)
 
 
 def web(context: Context) -> Service:
-    """gunicorn: two processes of four threads."""
-    argv = ["-m", "gunicorn", "portal.wsgi:application", "--bind", f"{HOST}:{context.port}"]
-    argv += ["--workers", "2", "--threads", "4", "--worker-class", "gthread", "--preload", "--no-control-socket"]
-    argv += ["--worker-tmp-dir", heartbeat_folder(), "--graceful-timeout", "5", "--log-level", "warning"]
-    # SIGQUIT ends gunicorn's own workers at once when the runner is killed; SIGKILL would leave them to notice.
-    return service(context, "web", argv, WEB, death=signal.SIGQUIT)
-
-
-def heartbeat_folder() -> str:
-    """Memory where there is some: on a slow disk a heartbeat file would block the worker."""
-    memory = "/dev/shm"  # noqa: S108 - gunicorn makes a file of its own there with mkstemp
-    return memory if os.access(memory, os.W_OK) else tempfile.gettempdir()
+    """gunicorn, with the settings of portal.up.webserver."""
+    argv = ["-m", "gunicorn", "portal.wsgi:application", "--config", "python:portal.up.webserver"]
+    return service(context, "web", [*argv, "--bind", f"{HOST}:{context.port}"], WEB)
 
 
 def workers(context: Context) -> tuple[Service, ...]:

@@ -243,4 +243,9 @@ def _podman_run(
     arguments = machine.podman.run_arguments(
         spec, name=name, work=str(work), uid=uid, env_file=str(folder / files.ENVIRONMENT), limits=limits
     )
-    return {"kind": "podman", "outer_argv": arguments, "remove_argv": machine.podman.remove_arguments(name)}
+    return {
+        "kind": "podman",
+        "outer_argv": arguments,
+        "outer_environment": podman.client_environment(),
+        "remove_argv": machine.podman.remove_arguments(name),
+    }

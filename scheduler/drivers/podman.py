@@ -68,6 +68,12 @@ class Podman:
             raise DriverError(f"podman did not answer: {error}") from error
 
 
+def client_environment() -> dict[str, str]:
+    """What podman itself needs of our environment: where an ordinary user's images and sockets lie, and no more."""
+    kept = {name: os.environ[name] for name in ("HOME", "XDG_RUNTIME_DIR") if name in os.environ}
+    return {"PATH": sandbox.DEFAULT_PATH, **kept}
+
+
 def find_podman(program: str = "podman") -> Podman | None:
     """Podman, if it and runc are installed. Whether it works shows when an image is prepared or started."""
     path = f"{os.environ.get('PATH', '')}:{sandbox.DEFAULT_PATH}"

@@ -23,7 +23,9 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.breaks_books]
 def _write(count: int = 1, **values: object) -> list[AuditEvent]:
     who = factories.user("owner")
     return [
-        audit.record(actor=who, via="test", verb="thing.done", target=who, after={"n": n, "ü": [1.5, None]}, reason="因为")
+        audit.record(
+            actor=who, via="test", verb="thing.done", target=who, after={"n": n, "ü": [1.5, None]}, reason="因为"
+        )
         for n in range(count)
     ]
 

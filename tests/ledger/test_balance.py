@@ -135,7 +135,9 @@ def test_one_job_is_booked_with_memory_times_whole_seconds() -> None:
     assert reports.rows(start, end, simulated=False) == []
 
 
-@pytest.mark.parametrize(("lo", "hi", "seconds"), [(5.0, 8.0, 3), (5.1, 7.9, 2), (5.1, 5.9, 0), (4.999999, 5.000001, 1)])
+@pytest.mark.parametrize(
+    ("lo", "hi", "seconds"), [(5.0, 8.0, 3), (5.1, 7.9, 2), (5.1, 5.9, 0), (4.999999, 5.000001, 1)]
+)
 def test_a_period_counts_the_whole_seconds_between_its_ceilings(lo: float, hi: float, seconds: int) -> None:
     history = _lay_out(0)
     run("DELETE FROM ledger_hold")

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from ledger import book, inventory, invariants
+from ledger import book, invariants, inventory
 from ledger.book import MemberOrder, ShareOrder
 from ledger.errors import Conflict
 from ledger.fields import Interval
@@ -156,7 +156,9 @@ class BookMachine(RuleBasedStateMachine):
         attempt, allocations = book.open_attempt(job_id=pk, project_id=project_id, members=members, now=now)
         book.record_opened([(attempt, allocations)], now=now, via="test", reason="model")
         Command.objects.bulk_create(
-            Command(allocation=a, attempt=attempt, driver="simulated", verb=CommandVerb.START, due_at=now, created_at=now)
+            Command(
+                allocation=a, attempt=attempt, driver="simulated", verb=CommandVerb.START, due_at=now, created_at=now
+            )
             for a in allocations
         )
         return allocations
@@ -259,7 +261,9 @@ class BookMachine(RuleBasedStateMachine):
         rows = Job.objects.filter(pk__in=self.jobs).values_list("pk", "state")
         assert dict(rows) == {pk: work.state for pk, work in self.jobs.items()}
         live = Attempt.objects.filter(job__in=self.jobs).exclude(state=AttemptState.ENDED)
-        assert dict(live.values_list("job_id", "state")) == {pk: work.attempt for pk, work in self.jobs.items() if work.attempt}
+        assert dict(live.values_list("job_id", "state")) == {
+            pk: work.attempt for pk, work in self.jobs.items() if work.attempt
+        }
 
     @invariant()
     def free_memory_agrees(self) -> None:

@@ -87,7 +87,8 @@ def test_a_whole_node_is_alone(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [("{[0,100)}", "{[99,200)}"), ("{[0,10),[50,60)}", "{[20,30),[55,56)}"), ("{[0,16000)}", "{[7,8)}")]
+    ("first", "second"),
+    [("{[0,100)}", "{[99,200)}"), ("{[0,10),[50,60)}", "{[20,30),[55,56)}"), ("{[0,16000)}", "{[7,8)}")],
 )
 def test_card_memory_is_never_double_booked(world: World, first: str, second: str) -> None:
     size = "SELECT ledger_multirange_size(%s::int4multirange)"
@@ -217,7 +218,8 @@ def test_whole_blocks_are_taken(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cards", "part"), [([0], {}), ([0, 1, 2], {}), ([0, 1], {"compute": "{}"}), ([0, 1], {"memory": "{[0,9)}", "memory_mib": 9})]
+    ("cards", "part"),
+    [([0], {}), ([0, 1, 2], {}), ([0, 1], {"compute": "{}"}), ([0, 1], {"memory": "{[0,9)}", "memory_mib": 9})],
 )
 def test_a_block_allocation_covers_its_blocks(world: World, cards: list[int], part: dict[str, Any]) -> None:
     with refused(WHOLE_OR_NOTHING):
@@ -279,15 +281,17 @@ def test_closing_an_allocation_closes_its_shares(world: World) -> None:
     held = world.container()
     owner = one("SELECT allocation_id FROM ledger_cardshare WHERE id = %s", held)
     with accepted():
-        run(
-            "UPDATE ledger_allocation SET state = 'closing', closing_at = clock_timestamp() WHERE id = %s", owner
-        )
+        run("UPDATE ledger_allocation SET state = 'closing', closing_at = clock_timestamp() WHERE id = %s", owner)
         run(
             "UPDATE ledger_allocation SET state = 'closed', "
-            "period = tstzrange(lower(period), clock_timestamp()) WHERE id = %s", owner
+            "period = tstzrange(lower(period), clock_timestamp()) WHERE id = %s",
+            owner,
         )
-    assert one("SELECT a.period = s.period AND NOT upper_inf(s.period) FROM ledger_allocation a "
-               "JOIN ledger_cardshare s ON s.allocation_id = a.id WHERE s.id = %s", held)
+    assert one(
+        "SELECT a.period = s.period AND NOT upper_inf(s.period) FROM ledger_allocation a "
+        "JOIN ledger_cardshare s ON s.allocation_id = a.id WHERE s.id = %s",
+        held,
+    )
 
 
 def test_a_share_keeps_its_allocation_from_being_deleted(world: World) -> None:
@@ -328,7 +332,9 @@ def test_an_empty_period_forgets_its_start_and_is_refused(world: World, constrai
         ("closed", False, PAST, "allocation_closing_has_a_time"),
     ],
 )
-def test_state_period_and_closing_time_agree(world: World, state: str, closing: bool, period: Sql, constraint: str) -> None:
+def test_state_period_and_closing_time_agree(
+    world: World, state: str, closing: bool, period: Sql, constraint: str
+) -> None:
     with refused(constraint):
         world.allocation(state=state, period=period, closing_at=Sql("clock_timestamp()") if closing else None)
 

@@ -28,9 +28,7 @@ def _seen(host: str, *cards: SeenCard, **values: Any) -> SeenNode:
 
 
 def _seats(host: str) -> dict[int, str]:
-    return dict(
-        CardSeat.objects.filter(node__hostname=host, period__upper_inf=True).values_list("slot", "card__uuid")
-    )
+    return dict(CardSeat.objects.filter(node__hostname=host, period__upper_inf=True).values_list("slot", "card__uuid"))
 
 
 def _holds(**values: Any) -> int:
@@ -91,7 +89,10 @@ def test_a_card_moves_and_keeps_its_history() -> None:
     assert [s.node.hostname for s in seats] == ["n1", "n2"]
     assert seats[0].period.upper <= seats[1].period.lower
     assert _holds() == 0
-    assert [e.verb for e in AuditEvent.objects.filter(target_type="card").order_by("pk")][-2:] == ["card.left", "card.moved"]
+    assert [e.verb for e in AuditEvent.objects.filter(target_type="card").order_by("pk")][-2:] == [
+        "card.left",
+        "card.moved",
+    ]
     sync_node(_seen("n1", *N1))
     assert (_seats("n1")[1], _seats("n2")) == ("n1-card-1", {})
 
@@ -158,7 +159,9 @@ def test_a_node_changes_its_size_but_not_below_what_is_taken() -> None:
 
 def test_links_follow_the_report() -> None:
     pair = ("n1-card-0", "n1-card-1")
-    sync_node(_seen("n1", *N1, links=[(*pair, "nvlink", 50), (pair[1], pair[0], "nvlink", 50), ("x", pair[0], "pcie", 1)]))
+    sync_node(
+        _seen("n1", *N1, links=[(*pair, "nvlink", 50), (pair[1], pair[0], "nvlink", 50), ("x", pair[0], "pcie", 1)])
+    )
     link = Link.objects.get()
     assert (link.card_a.uuid, link.card_b.uuid, link.kind, link.gbps) == (*pair, "nvlink", 50)
     sync_node(_seen("n1", *N1, links=[(*pair, "pcie", 16)]))

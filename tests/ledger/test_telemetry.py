@@ -35,7 +35,14 @@ def _report(sequence: int, boot: str = "boot-1", *, late_s: float = 0, faults: A
 
 def _fault(number: int, **values: Any) -> dict[str, Any]:
     at = values.pop("at", None) or database_now()
-    return {"id": f"f{number}", "kind": "xid", "code": 79, "card_uuid": "n1-card-0", "at": at, "message": "fell"} | values
+    return {
+        "id": f"f{number}",
+        "kind": "xid",
+        "code": 79,
+        "card_uuid": "n1-card-0",
+        "at": at,
+        "message": "fell",
+    } | values
 
 
 def test_the_newest_report_counts(node: Node) -> None:
@@ -96,7 +103,14 @@ def test_a_clock_within_the_slack_is_no_fault(node: Node) -> None:
 
 
 def test_an_event_is_counted_once_and_kinds_apart(node: Node) -> None:
-    events = [_fault(1), _fault(1), _fault(2), _fault(3, code=48), _fault(4, kind="thermal", code=None), _fault(5, card_uuid=None)]
+    events = [
+        _fault(1),
+        _fault(1),
+        _fault(2),
+        _fault(3, code=48),
+        _fault(4, kind="thermal", code=None),
+        _fault(5, card_uuid=None),
+    ]
     assert telemetry.ingest(node, _report(1, faults=events)).faults == 5
     assert telemetry.ingest(node, _report(2, faults=events)).faults == 0
     assert sorted(Fault.objects.values_list("count", flat=True)) == [1, 1, 1, 2]

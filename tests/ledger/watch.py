@@ -11,7 +11,9 @@ BREAKS = "breaks_books"  # marker of tests that write rows past the book on purp
 
 
 def register(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", f"{BREAKS}: writes rows past the book, so the invariants are not checked at its end")
+    config.addinivalue_line(
+        "markers", f"{BREAKS}: writes rows past the book, so the invariants are not checked at its end"
+    )
 
 
 def uses_database(request: pytest.FixtureRequest) -> bool:

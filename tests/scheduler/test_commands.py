@@ -115,7 +115,9 @@ def test_a_failed_start_ends_the_job_and_frees_its_cards() -> None:
     assert not SimulatedMember.objects.exists()
 
 
-def test_a_runner_killed_while_it_notes_a_failed_start_leaves_work_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runner_killed_while_it_notes_a_failed_start_leaves_work_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     flow.world()
     job = flow.long_job()
 

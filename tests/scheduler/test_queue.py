@@ -33,7 +33,12 @@ def test_a_job_is_queued_with_its_audit_row(people: dict[str, User]) -> None:
     job = _submit(people["member"])
     event = AuditEvent.objects.get(target_type="job", target_id=str(job.pk))
     assert job.state == JobState.QUEUED
-    assert (event.verb, event.actor, event.project, event.via) == ("job.submitted", people["member"], job.project, "test")
+    assert (event.verb, event.actor, event.project, event.via) == (
+        "job.submitted",
+        people["member"],
+        job.project,
+        "test",
+    )
     assert event.at == job.submitted_at == job.queued_at
 
 
