@@ -101,7 +101,9 @@ def _ceil(value: float) -> int:
     return int(-(-value // 1))
 
 
-def _moment(history: History, t: int, zone: str | None, model: str | None, simulated: bool) -> Counter[Key]:
+def _moment(  # noqa: C901  one straight walk through the precedence of accounts
+    history: History, t: int, zone: str | None, model: str | None, simulated: bool
+) -> Counter[Key]:
     found: Counter[Key] = Counter()
     idle: dict[tuple[str | None, str], Counter[tuple[str, int]]] = {}  # (zone, model) → (free or stranded, size) → MiB
     for seat in history.seats:

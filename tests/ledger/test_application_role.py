@@ -19,7 +19,22 @@ from tests.ledger.raw import run
 
 pytestmark = [pytest.mark.django_db, pytest.mark.breaks_books]
 ROLE = "gpu_commons_app"
-NEVER_DELETED = ["ledger_allocation", "ledger_cardshare", "ledger_attempt", "ledger_job", "ledger_hold", "ledger_cardseat", "ledger_card", "ledger_node", "ledger_nodezone", "ledger_project", "ledger_quotagrant", "ledger_headroomreserve", "scheduler_decision", "scheduler_command"]
+NEVER_DELETED = [
+    "ledger_allocation",
+    "ledger_cardshare",
+    "ledger_attempt",
+    "ledger_job",
+    "ledger_hold",
+    "ledger_cardseat",
+    "ledger_card",
+    "ledger_node",
+    "ledger_nodezone",
+    "ledger_project",
+    "ledger_quotagrant",
+    "ledger_headroomreserve",
+    "scheduler_decision",
+    "scheduler_command",
+]
 FORBIDDEN = [
     *(f"{verb} {table}" for table in NEVER_DELETED for verb in ("DELETE FROM", "TRUNCATE")),
     *(f"{verb} {table}" for table in ("ledger_auditevent", "ledger_auditseal") for verb in ("DELETE FROM", "TRUNCATE")),
