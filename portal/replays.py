@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,8 @@ def job_of_row(row: Mapping[str, str], project: str, speed: float, index: int) -
     container, the lifetime is divided by `speed` and kept between 1 s and 2 min."""
     cards, milli = int(row["num_gpu"]), int(row["gpu_milli"])
     lifetime = float(row["deletion_time"]) - float(row["scheduled_time"] or row["creation_time"])
+    if not math.isfinite(lifetime):
+        raise ValueError(f"{lifetime} is no lifetime")
     seconds = min(LONGEST_S, max(SHORTEST_S, lifetime / speed))
     memory = REFERENCE_MIB * milli // 1000 if cards == 1 and milli < 1000 else 0
     asks: list[dict[str, Any]] = [{"form": "container", "nodes": 1, "cards_per_node": cards, "memory_mib": memory}]

@@ -3,12 +3,14 @@ the single calls are repeated. An exception stands in the place of its member's 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from scheduler.drivers.base import Driver, MemberSpec, Observation, Phase
 
+log = logging.getLogger(__name__)
 Started = Mapping[str, Observation | Exception]
 Stopped = Mapping[str, bool | Exception]  # True: gone and clean
 GONE = (Phase.EXITED, Phase.ABSENT)
@@ -26,6 +28,8 @@ class StopOrder:
 
 @runtime_checkable
 class BatchDriver(Protocol):
+    name: str
+
     def start_many(self, specs: Sequence[MemberSpec]) -> Started: ...
 
     def stop_many(self, orders: Sequence[StopOrder]) -> Stopped: ...
@@ -33,7 +37,10 @@ class BatchDriver(Protocol):
 
 def start_many(driver: Driver, specs: Sequence[MemberSpec]) -> Started:
     if isinstance(driver, BatchDriver):
-        return driver.start_many(specs)
+        try:
+            return driver.start_many(specs)
+        except Exception:  # one member may be at fault; a repeated start is harmless
+            log.exception("driver %s fell over a batch of starts; they are made one by one", driver.name)
     answers: dict[str, Observation | Exception] = {}
     for spec in specs:
         try:
@@ -46,7 +53,10 @@ def start_many(driver: Driver, specs: Sequence[MemberSpec]) -> Started:
 
 def stop_many(driver: Driver, orders: Sequence[StopOrder]) -> Stopped:
     if isinstance(driver, BatchDriver):
-        return driver.stop_many(orders)
+        try:
+            return driver.stop_many(orders)
+        except Exception:
+            log.exception("driver %s fell over a batch of stops; they are made one by one", driver.name)
     answers: dict[str, bool | Exception] = {}
     for order in orders:
         try:

@@ -154,7 +154,6 @@ def _limits(spec: MemberSpec, machine: Machine, name: str, uid: int | None) -> d
         "cpu_milli": spec.cpu_milli,
         "pids_max": pids,
         "virtual": any(card.virtual for card in spec.cards),
-        "watch_memory": not spec.image,
         "address_space_bytes": address_space,
         # The kernel counts processes per user, so this limit only fits a user id that nobody else has.
         "processes": pids if group is None and uid is not None and uid != sandbox.NOBODY else 0,

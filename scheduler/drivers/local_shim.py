@@ -226,7 +226,7 @@ class Shim:
             return
         now = time.monotonic()
         limit = self.limits["memory_bytes"]
-        if not self.limits["watch_memory"] or now < self.next_look:
+        if now < self.next_look:
             return
         self.next_look = now + _MEMORY_LOOK_S
         pids = process_tree.descendants(os.getpid())

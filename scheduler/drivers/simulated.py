@@ -232,6 +232,8 @@ def _asked(command: list[str]) -> tuple[float | None, int]:
         raise DriverError("simulate takes --seconds NUMBER and --exit-code INTEGER") from None
     if seconds is not None and not 0 <= seconds <= FOREVER_S:
         raise DriverError("simulate: --seconds must lie between 0 and ten years")
+    if not 0 <= code <= 255:
+        raise DriverError("simulate: --exit-code must lie between 0 and 255")
     return seconds, code
 
 

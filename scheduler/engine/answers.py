@@ -45,6 +45,11 @@ def _first(fleet: Fleet, shape: Shape, rule: str) -> Answer:
 
 def _work_out(look: Lens, rule: str, after: int) -> tuple[Codes, Ints]:
     codes = feasible.codes(look, after)
-    if codes.all():
-        return codes, np.zeros(len(codes), dtype=np.int64)
-    return codes, np.where(codes == 0, score.points(look, rule), 0)
+    points = np.zeros(look.size, dtype=np.int64)
+    able = np.flatnonzero(codes == 0)
+    if len(able) == look.size:
+        points = score.points(look, rule)
+    elif len(able):
+        rows = able if isinstance(look.rows, slice) else look.rows[able]
+        points[able] = score.points(Lens(look.fleet, look.shape, rows), rule)
+    return codes, points

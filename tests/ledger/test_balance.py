@@ -67,6 +67,15 @@ def test_the_balance_of_a_random_history_is_the_references(seed: int) -> None:
         assert _rows(lo, hi) == accounts(history, lo, hi), (lo, hi)
 
 
+def test_the_random_histories_show_every_account() -> None:
+    seen: Counter[str] = Counter()
+    history = _lay_out(5)
+    for simulated in (False, True):
+        seen.update(key[0] for key in accounts(history, 0, LENGTH_S, simulated=simulated))
+    assert set(seen) == set(reports.ACCOUNTS)
+    assert len({share.form for share in history.shares}) == 3
+
+
 @pytest.mark.parametrize("seed", [100, 101, 102])
 def test_any_cut_of_the_window_adds_up(seed: int) -> None:
     _lay_out(seed)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -21,11 +23,17 @@ SERVICES = ("web", "placement", "drivers", "inventory", "books", "beat", "agent"
 
 
 @pytest.fixture
-def portal(tmp_path: Path) -> Iterator[Portal]:
-    made = Portal(tmp_path / "data")
-    made.start("--no-fleet")
-    yield made
-    made.stop()
+def portal() -> Iterator[Portal]:
+    """In a folder that PostgreSQL's own account may enter, unlike pytest's."""
+    home = Path(tempfile.mkdtemp(prefix="gpu-commons-process-"))
+    home.chmod(0o711)
+    made = Portal(home / "data")
+    try:
+        made.start("--no-fleet")
+        yield made
+    finally:
+        made.stop()
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def sleeper(seconds: int) -> list[str]:

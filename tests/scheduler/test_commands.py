@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from ledger.models import Allocation, Attempt, AuditEvent
 from ledger.vocabulary import AllocationState, AttemptState, CommandState, CommandVerb, JobState, Outcome
 from scheduler import commands, observing, placing, queue
 from scheduler.drivers.base import Driver, LogChunk, MemberSpec, NodeFacts, Observation, Phase
+from scheduler.drivers.batch import StopOrder
 from scheduler.drivers.simulated import SimulatedDriver, World
 from scheduler.models import Command, SimulatedMember
 from tests import factories
@@ -31,6 +32,29 @@ class Counting(SimulatedDriver):
         member = super()._new(spec, now)
         self.born.append(spec.key)
         return member
+
+
+class Brittle(Counting):
+    """A driver whose batches fall over when one of their members is broken."""
+
+    def __init__(self, broken: Iterable[str]) -> None:
+        super().__init__()
+        self.broken = set(broken)
+
+    def start_many(self, specs: Sequence[MemberSpec]) -> dict[str, Observation | Exception]:
+        if self.broken & {spec.key for spec in specs}:
+            raise RuntimeError("a bug of the driver")
+        return super().start_many(specs)
+
+    def stop_many(self, orders: Sequence[StopOrder]) -> dict[str, bool | Exception]:
+        if self.broken & {order.key for order in orders}:
+            raise RuntimeError("a bug of the driver")
+        return super().stop_many(orders)
+
+    def stop(self, *, key: str, job_id: int, fence: int, grace_s: int) -> Observation:
+        if key in self.broken:
+            raise RuntimeError("a bug of the driver")
+        return super().stop(key=key, job_id=job_id, fence=fence, grace_s=grace_s)
 
 
 class OneByOne:
@@ -133,12 +157,13 @@ def test_a_runner_killed_while_it_notes_a_failed_start_leaves_work_for_the_next(
     assert job.state == JobState.FAILED
 
 
-def test_a_driver_that_falls_over_one_member_serves_the_others() -> None:
+@pytest.mark.parametrize("kind", [OneByOne, Brittle])
+def test_a_driver_that_falls_over_one_member_serves_the_others(kind: type[Any]) -> None:
     flow.world()
     jobs = [flow.long_job() for _ in range(3)]
     placing.place_queued()
     broken = flow.open_allocations(jobs[0])[0].key
-    with flow.simulated_by(OneByOne(broken=[broken])):
+    with flow.simulated_by(kind(broken=[broken])):
         commands.run_due()
         observing.observe_all()
         states = {job.pk: flow.attempt_of(job).state for job in jobs}

@@ -22,7 +22,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             taken = from_json(json.loads(Path(options["file"]).read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise CommandError(f"{options['file']}: {error}") from None
         if options["job"] not in {job.id for job in taken.jobs}:
             raise CommandError(f"job {options['job']} is not queued in this snapshot ({len(taken.jobs)} jobs are)")

@@ -98,11 +98,14 @@ class Runner:
         path = self.data / STARTED
         return set(path.read_text().split()) if path.exists() else set()
 
-    def job(self) -> int:
-        """The process id of the stand-in for a running job."""
+    def jobs(self) -> list[int]:
+        """The process ids of the stand-ins for running jobs: one each time `drivers` started."""
         path = self.data / JOB
-        wait_for(lambda: path.exists() and path.read_text(), "the job has started")
-        return int(path.read_text())
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    def job(self) -> int:
+        """The one job of a runner whose `drivers` started once."""
+        return int(wait_for(self.jobs, "the job has started")[0])
 
     def clean(self) -> None:
         """Stop what still runs."""
@@ -110,9 +113,7 @@ class Runner:
         if self.process.poll() is None:
             self.process.terminate()
             self.process.wait(PATIENCE)
-        if (self.data / JOB).exists():
-            pids.append(self.job())
-        for pid in pids:
+        for pid in [*pids, *self.jobs()]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

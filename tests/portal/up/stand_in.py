@@ -28,7 +28,8 @@ with open(data / {STARTED!r}, "a") as started:
 if name == "drivers" and os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        (data / {JOB!r}).write_text(str(os.getpid()))
+        with open(data / {JOB!r}, "a") as job:
+            job.write(f"{{os.getpid()}}\\n")
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(120)
     os._exit(0)

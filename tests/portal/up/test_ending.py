@@ -2,12 +2,16 @@
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from portal.up import ports
+from portal.up.bootstrap import CHECKOUT
 from portal.up.folder import SERVICES
+from portal.up.run import answers
 from tests.portal.up.conftest import Runner, is_alive, wait_for
 from tests.portal.up.stand_in import NOTES
 
@@ -65,3 +69,32 @@ def test_no_service_is_left_after_kill_9_of_the_runner_and_jobs_go_on(own: Runne
         assert again.process.wait(60) == 0
     finally:
         again.clean()
+
+
+APPLICATION = """
+def application(environ, start):
+    start("200 OK", [])
+    return [b""]
+"""
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes whose parent is `pid`."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can tell a child that its parent died")
+def test_web_processes_end_with_their_master_and_free_the_port(tmp_path: Path) -> None:
+    (tmp_path / "tiny.py").write_text(APPLICATION)
+    port = ports.choose()
+    argv = [sys.executable, "-m", "gunicorn", "tiny:application", "--config", "python:portal.up.webserver"]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with subprocess.Popen([*argv, "--bind", f"127.0.0.1:{port}"], cwd=CHECKOUT, env=env) as master:
+        try:
+            wait_for(lambda: answers(f"http://127.0.0.1:{port}/"), "the web server answers")
+            wait_for(lambda: len(children_of(master.pid)) == 2, "both of its processes run")
+            workers = children_of(master.pid)
+        finally:
+            master.kill()
+    wait_for(lambda: not any(map(is_alive, workers)), "its processes are gone")
+    assert ports.is_free(port)
