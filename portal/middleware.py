@@ -32,7 +32,7 @@ def personal(get_response: GetResponse) -> GetResponse:
 
     def middleware(request: HttpRequest) -> HttpResponse:
         user = request.user
-        if user.is_authenticated and "HTTP_ACCEPT_LANGUAGE" in request.META and user.locale == "zh-hans":
+        if user.is_authenticated and user.locale == "zh-hans":
             translation.activate("zh-hans")
             request.LANGUAGE_CODE = "zh-hans"
         if user.is_authenticated:

@@ -15,6 +15,8 @@ from rest_framework.views import exception_handler, set_rollback
 from ledger.errors import Conflict, Refused
 from portal.api.parsing import TooLarge
 
+MOST_ERRORS = 50  # of one document; `detail` says how many there are
+
 
 class Unavailable(exceptions.APIException):
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
@@ -46,7 +48,7 @@ def handler(exc: Exception, context: dict[str, Any]) -> JsonResponse | None:
     if isinstance(exc, exceptions.ValidationError):
         errors = _flat(exc.get_full_details())
         detail = _("%(n)d fields are not right.") % {"n": len(errors)} if len(errors) != 1 else errors[0]["message"]
-        return _problem(response.status_code, "invalid", detail, errors, response)
+        return _problem(response.status_code, "invalid", detail, errors[:MOST_ERRORS], response)
     if isinstance(exc, Http404):
         exc = exceptions.NotFound()
     elif isinstance(exc, PermissionDenied):

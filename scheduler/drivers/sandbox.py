@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import stat
 import subprocess
 import sys
 import zlib
@@ -96,6 +97,9 @@ def checked_data_paths(paths: Sequence[str], data: Path) -> list[str]:
             raise DriverError(f"the data path {text!r} can't be given to a job")
         if not real.exists():
             raise DriverError(f"the data path {text!r} does not exist on this node")
+        shut = next((parent for parent in real.parents if not parent.stat().st_mode & stat.S_IXOTH), None)
+        if shut is not None:  # a mount would lead round the folder that keeps others out
+            raise DriverError(f"the data path {text!r} can't be given to a job: {shut} is not open to everybody")
     return list(paths)
 
 

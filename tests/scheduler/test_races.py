@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, IntegrityError, connection
 
-from ledger import inventory
+from ledger import invariants, inventory
 from ledger.book import Ending
 from ledger.errors import Conflict
+from ledger.inventory import SeenCard, SeenNode
 from ledger.models import Allocation, AuditEvent, CardShare, Hold, Job, Node, Project
 from ledger.vocabulary import END_JOB_STATES, AllocationState, Form, HoldKind, JobState, Outcome, Resource
 from scheduler import commands, ending, observing, placing, queue, snapshot
@@ -134,6 +135,23 @@ def test_from_the_commit_of_a_hold_nothing_is_placed() -> None:
         hold = Hold.objects.get(node=node)
         later = Allocation.objects.filter(node=node, period__startswith__gt=hold.period.lower)
         assert not later.exists()
+
+
+def test_a_card_that_moves_while_it_is_placed_is_either_placed_or_moved() -> None:
+    flow.world(cards=1)
+    factories.node("spare", cards=0)
+    for _ in range(12):
+        job = flow.long_job(asks=[CARD])
+        proposal = _alone(job)
+        node = Node.objects.get(pk=proposal[1].placements[0].members[0].node_id)
+        move = SeenNode("n1" if node.hostname == "spare" else "spare", [SeenCard("n1-card-0", 0, "A100", 16_000)])
+        answers = at_once([lambda p=proposal: commit_plan(*p), lambda m=move: inventory.sync_node(m)])
+        assert not any(isinstance(answer, Exception) for answer in answers), answers
+        placed, moved = answers[0].placed, node.seats.filter(period__upper_inf=True).count() == 0
+        assert placed + moved == 1
+        assert invariants.check() == []
+        queue.cancel(job_id=job.pk, actor=job.by, reason="", via="test")
+        flow.turn()
 
 
 def _contrary_steps(job: Job, attempt: int, members: list[int]) -> list[Callable[[], Any]]:

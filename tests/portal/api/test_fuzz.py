@@ -51,7 +51,7 @@ VALUES = st.recursive(
     max_leaves=8,
 )
 fuzz = settings(
-    max_examples=150,
+    max_examples=80,
     derandomize=True,
     database=None,
     deadline=None,

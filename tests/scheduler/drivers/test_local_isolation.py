@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,15 @@ WALLS = [
     pytest.param({"use_bubblewrap": True}, id="bubblewrap", marks=needs_bubblewrap),
     pytest.param({"use_bubblewrap": False}, id="own-uid", marks=needs_root),
 ]
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that everybody may enter, unlike pytest's own."""
+    made = Path(tempfile.mkdtemp(prefix="gpu-commons-open-"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
 
 
 class IsolationCase(LocalCase):
@@ -119,14 +130,21 @@ class TestSandbox(IsolationCase):
         seen = self.outcome(driver, ["sh", "-c", "ls -d /proc/[0-9]* | wc -l"])
         assert int(seen) < 10
 
-    def test_data_paths_are_there_and_writable(self, driver: LocalDriver, tmp_path: Path) -> None:
-        shared = tmp_path / "shared"
+    def test_data_paths_are_there_and_writable(self, driver: LocalDriver, open_folder: Path) -> None:
+        shared = open_folder / "shared"
         shared.mkdir()
         shared.chmod(0o777)
         (shared / "input").write_text("42\n")
         seen = self.outcome(driver, ["sh", "-c", f"cd {shared} && cat input && touch output"], data_paths=[str(shared)])
         assert seen == "42\n"
         assert (shared / "output").exists()
+
+    def test_a_data_path_does_not_lead_round_a_closed_folder(self, driver: LocalDriver, open_folder: Path) -> None:
+        private = open_folder / "private"
+        (private / "data").mkdir(parents=True)
+        private.chmod(0o700)
+        with pytest.raises(DriverError, match="private is not open to everybody"):
+            driver.start(self.spec(data_paths=[str(private / "data")]))
 
     def test_the_portals_own_python_can_be_used(self, driver: LocalDriver) -> None:
         seen = self.outcome(driver, [sandbox.interpreter(), "-c", "import json, getpass; print(getpass.getuser())"])
