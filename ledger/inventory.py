@@ -57,6 +57,14 @@ def lock_node(node_id: int) -> Node:
     return Node.objects.select_for_update(no_key=True).get(pk=node_id)
 
 
+def _lock_place(node_id: int | None, card_id: int | None) -> None:
+    """Lock the node that a hold is about: its own, or the one where its card sits."""
+    seats = CardSeat.objects.filter(card=card_id, period__upper_inf=True)
+    where = node_id or seats.values_list("node_id", flat=True).first()
+    if where is not None:
+        lock_node(where)
+
+
 def place_hold(
     *,
     kind: HoldKind,
@@ -89,11 +97,7 @@ def hold_inside(
     """The step inside a caller's transaction; an equal hold that stands already is returned."""
     if (node is None) == (card is None):
         raise Refused(_("A hold is on one node or on one card."), field="node")
-    seat = CardSeat.objects.filter(card=card, period__upper_inf=True).first() if card else None
-    if node is not None:
-        lock_node(node.pk)
-    elif seat is not None:
-        lock_node(seat.node_id)
+    _lock_place(node.pk if node else None, card.pk if card else None)
     standing = Hold.objects.filter(node=node, card=card, kind=kind, period__upper_inf=True).first()
     if standing is not None:
         return standing
@@ -120,6 +124,8 @@ def hold_inside(
 def end_hold(*, hold_id: int, reason: str, actor: User | None, via: str, request_id: str = "") -> Hold:
     """Return what was held to the pool. Ending an ended hold is a Conflict."""
     with transaction.atomic(durable=True):
+        place = Hold.objects.get(pk=hold_id)
+        _lock_place(place.node_id, place.card_id)  # or a placement could begin inside the hold and see it ended
         hold = Hold.objects.select_for_update(no_key=True).get(pk=hold_id)
         if not hold.period.upper_inf:
             raise Conflict(_("This hold has ended already."), code="hold_ended")

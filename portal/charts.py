@@ -88,8 +88,8 @@ def balance_figure(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         barmode="stack",
         bargap=0,
         hovermode="x unified",
-        margin={"l": 56, "r": 8, "t": 8, "b": 48},
-        legend={"orientation": "h", "y": 1.12, "x": 0, "traceorder": "normal"},
+        margin={"l": 56, "r": 8, "t": 52, "b": 48},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
         xaxis={"title": {"text": _("time (%(zone)s)") % {"zone": _zone_name(zone)}}, "type": "date", **TICKS},
         yaxis={"title": {"text": _("cards (average)")}, "rangemode": "tozero"},
     )

@@ -26,6 +26,21 @@ EARLIEST: Final = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 BIG: Final = 2**31 - 1
 # JobInput's field -> the field of the page, where the names differ
 PAGE_FIELDS: Final[Mapping[str, str]] = {"cpu_milli": "cpu_cores", "walltime_s": "walltime_min"}
+SAME_FIELDS: Final = (
+    "project",
+    "name",
+    "command",
+    "kind",
+    "image",
+    "environment",
+    "interconnect",
+    "distance",
+    "host_memory_mib",
+    "priority",
+    "checkpoint",
+    "preemptible",
+    "simulated",
+)
 ADVANCED: Final = (
     "kind",
     "image",
@@ -154,10 +169,8 @@ class SubmitForm(forms.Form):
 
     def spec(self) -> dict[str, Any]:
         data = self.cleaned_data
-        same = ("project", "name", "command", "kind", "image", "environment", "interconnect", "distance")
-        same += ("host_memory_mib", "priority", "checkpoint", "preemptible", "simulated")
         return {
-            **{name: data[name] for name in same},
+            **{name: data[name] for name in SAME_FIELDS},
             "asks": self._asks(),
             "data_paths": [line.strip() for line in data["data_paths"].splitlines() if line.strip()],
             "cpu_milli": int(data["cpu_cores"] * 1000),

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from django.contrib.auth.hashers import make_password
+from django.contrib.auth.hashers import get_hasher, make_password
 
 from ledger.clock import database_now
 from ledger.inventory import SeenCard, SeenNode, cut_into_blocks, sync_node
@@ -49,10 +49,14 @@ def user(name: str, site_role: SiteRole = SiteRole.RESEARCHER) -> User:
     return found or User.objects.create(username=name, password=_hashed(), site_role=site_role)
 
 
-@cache
 def _hashed() -> str:
-    """Hashing is slow on purpose; once a run is enough."""
-    return make_password(PASSWORD)
+    """Hashing is slow on purpose; once a run and hasher is enough."""
+    return _hashed_by(get_hasher().algorithm)
+
+
+@cache
+def _hashed_by(algorithm: str) -> str:
+    return make_password(PASSWORD, hasher=algorithm)
 
 
 def project(slug: str = "vision", **members: ProjectRole) -> Project:

@@ -101,7 +101,8 @@ BEGIN
     RAISE EXCEPTION 'the zone of node % does not take the form %', n.hostname, NEW.form
       USING ERRCODE = 'check_violation', CONSTRAINT = 'zone_takes_form';
   END IF;
-  IF EXISTS (SELECT 1 FROM ledger_hold h WHERE h.node_id = NEW.node_id AND h.period @> clock_timestamp()) THEN
+  IF EXISTS (SELECT 1 FROM ledger_hold h WHERE h.node_id = NEW.node_id
+      AND h.period && tstzrange(lower(NEW.period), clock_timestamp(), '[]')) THEN
     RAISE EXCEPTION 'node % is held', n.hostname USING ERRCODE = 'check_violation', CONSTRAINT = 'node_not_held';
   END IF;
   IF (SELECT sum(a.cpu_milli) FROM ledger_allocation a WHERE a.node_id = NEW.node_id AND upper_inf(a.period))
@@ -130,7 +131,7 @@ BEGIN
       USING ERRCODE = 'check_violation', CONSTRAINT = 'block_names_its_block';
   END IF;
   IF EXISTS (SELECT 1 FROM ledger_hold h WHERE (h.card_id = NEW.card_id OR h.node_id = NEW.node_id)
-      AND h.period @> clock_timestamp()) THEN
+      AND h.period && tstzrange(lower(NEW.period), clock_timestamp(), '[]')) THEN
     RAISE EXCEPTION 'card % is held', NEW.card_id USING ERRCODE = 'check_violation', CONSTRAINT = 'card_not_held';
   END IF;
   IF NOT EXISTS (SELECT 1 FROM ledger_cardseat s WHERE s.id = NEW.seat_id AND upper_inf(s.period)) THEN

@@ -15,7 +15,7 @@ from django.views.i18n import set_language
 
 from ledger.models import User
 from portal.forms import AccountForm
-from portal.views.gate import signed_in
+from portal.views.gate import signed_in, viewer
 
 THEMES = ("auto", "light", "dark")
 
@@ -30,7 +30,7 @@ def language(request: HttpRequest) -> HttpResponseBase:
     """Keep the choice in a cookie, and with the account when there is one."""
     code = request.POST.get("language", "")
     if request.user.is_authenticated and code in dict(settings.LANGUAGES):
-        User.objects.filter(pk=request.user.pk).update(locale=code)
+        User.objects.filter(pk=viewer(request).pk).update(locale=code)
     return set_language(request)
 
 
@@ -39,7 +39,7 @@ def language(request: HttpRequest) -> HttpResponseBase:
 def theme(request: HttpRequest) -> HttpResponseBase:
     choice = request.POST.get("theme", "")
     if choice in THEMES:
-        User.objects.filter(pk=request.user.pk).update(theme=choice)
+        User.objects.filter(pk=viewer(request).pk).update(theme=choice)
     target = request.POST.get("next", "")
     safe = url_has_allowed_host_and_scheme(
         target, allowed_hosts={request.get_host()}, require_https=request.is_secure()

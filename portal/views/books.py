@@ -14,13 +14,13 @@ from ledger.clock import database_now
 from ledger.models import Project
 from portal import charts
 from portal.forms import BooksForm, card_models, zone_choices
-from portal.views.gate import signed_in
+from portal.views.gate import signed_in, viewer
 
 SHORTEST_WITHOUT_SECONDS = dt.timedelta(minutes=1)
 
 
 def _form(request: HttpRequest) -> BooksForm:
-    projects = [(p.slug, p.title) for p in Project.objects.visible_to(request.user).order_by("slug")]
+    projects = [(p.slug, p.title) for p in Project.objects.visible_to(viewer(request)).order_by("slug")]
     models = [(model, model) for model in card_models()]
     return BooksForm(request.GET, known={"zone": zone_choices(), "project": projects, "model": models})
 
@@ -30,7 +30,7 @@ def _form(request: HttpRequest) -> BooksForm:
 def books(request: HttpRequest) -> HttpResponseBase:
     form = _form(request)
     start, end = form.span(database_now())
-    answer = reports.balance(start, end, viewer=request.user, **form.cut)
+    answer = reports.balance(start, end, viewer=viewer(request), **form.cut)
     context = {
         "form": form,
         "start": start,

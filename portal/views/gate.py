@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, cast
 
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponseBase
 from django_htmx.http import HttpResponseClientRefresh
+
+from ledger.models import User
 
 View = Callable[..., HttpResponseBase]
 ROWS = 50
@@ -35,6 +37,11 @@ def page_of(request: HttpRequest, rows: QuerySet[Any]) -> Page[Any]:
     text = request.GET.get("page", "1")
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= PAGE_DIGITS else 1
     return Paginator(rows, ROWS).get_page(max(1, number))
+
+
+def viewer(request: HttpRequest) -> User:
+    """The person behind a page that `signed_in` guards."""
+    return cast(User, request.user)
 
 
 def request_id(request: HttpRequest) -> str:

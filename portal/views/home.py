@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 from ledger.models import Job, Membership
 from ledger.vocabulary import LIVE_JOB_STATES, JobState
 from portal.views.fleet_rows import free_now
-from portal.views.gate import signed_in
+from portal.views.gate import signed_in, viewer
 
 RECENT = 8
 
@@ -18,7 +18,7 @@ RECENT = 8
 @require_safe
 @signed_in
 def home(request: HttpRequest) -> HttpResponseBase:
-    user = request.user
+    user = viewer(request)
     mine = Job.objects.visible_to(user).filter(by=user)
     counts = dict(mine.order_by().values_list("state").annotate(Count("pk")))
     live = Count("project__jobs", filter=Q(project__jobs__state__in=sorted(LIVE_JOB_STATES)))

@@ -20,7 +20,7 @@ from ledger.models import Job
 from ledger.vocabulary import LIVE_JOB_STATES, JobState
 from portal.api.answers import job_detail
 from portal.forms import CancelForm
-from portal.views.gate import request_id, signed_in
+from portal.views.gate import request_id, signed_in, viewer
 from scheduler import logs, queue
 from scheduler.drivers.base import DriverError, LogChunk, ReplyLost
 
@@ -29,20 +29,20 @@ LONGEST_NUMBER = 15
 
 
 def _job(request: HttpRequest, pk: int) -> Job:
-    job = Job.objects.visible_to(request.user).select_related("project", "by").filter(pk=pk).first()
+    job = Job.objects.visible_to(viewer(request)).select_related("project", "by").filter(pk=pk).first()
     if job is None:
         raise Http404(_("There is no such job, or you may not see it."))
     return job
 
 
 def _facts(request: HttpRequest, job: Job) -> dict[str, Any]:
-    detail = job_detail(job, request.user)
+    detail = job_detail(job, viewer(request))
     return {
         "job": job,
         "detail": detail,
         "stages": stages(detail),
         "live": job.state in LIVE_JOB_STATES,
-        "may_cancel": job.state in LIVE_JOB_STATES and queue.may_cancel(job, request.user),
+        "may_cancel": job.state in LIVE_JOB_STATES and queue.may_cancel(job, viewer(request)),
     }
 
 
@@ -143,7 +143,7 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponseBase:
         return render(request, "jobs/job.html", _facts(request, job) | {"cancel_form": form, "rank": 0}, status=422)
     try:
         reason = form.cleaned_data["reason"]
-        queue.cancel(job_id=job.pk, actor=request.user, reason=reason, via="page", request_id=request_id(request))
+        queue.cancel(job_id=job.pk, actor=viewer(request), reason=reason, via="page", request_id=request_id(request))
     except Refused as refused:
         messages.error(request, str(refused))
     else:

@@ -16,7 +16,7 @@ from ledger.models import Job, Project, User
 from ledger.vocabulary import LIVE_JOB_STATES, ProjectState, SiteRole
 from portal.api.serializers import JobInput
 from portal.forms import PAGE_FIELDS, JobFilter, SubmitForm, card_models
-from portal.views.gate import page_of, request_id, signed_in
+from portal.views.gate import page_of, request_id, signed_in, viewer
 from scheduler import queue
 
 DIGITS_OF_AN_ID = 18
@@ -25,9 +25,9 @@ DIGITS_OF_AN_ID = 18
 @require_safe
 @signed_in
 def job_list(request: HttpRequest) -> HttpResponseBase:
-    projects = [(p.slug, p.slug) for p in Project.objects.visible_to(request.user).order_by("slug")]
+    projects = [(p.slug, p.slug) for p in Project.objects.visible_to(viewer(request)).order_by("slug")]
     form = JobFilter(request.GET, known={"project": projects})
-    page = page_of(request, _filtered(form, request.user))
+    page = page_of(request, _filtered(form, viewer(request)))
     return render(request, "jobs/list.html", {"form": form, "page": page, "filtered": bool(form.chosen)})
 
 
@@ -54,7 +54,7 @@ def _filtered(form: JobFilter, user: User) -> QuerySet[Job]:
 @signed_in
 def submit(request: HttpRequest) -> HttpResponseBase:
     """The form makes the body that POST /api/v1/jobs/ takes; the same JobInput judges it, the same call queues it."""
-    projects = _projects(request.user)
+    projects = _projects(viewer(request))
     initial = {"client_key": uuid.uuid4().hex, "project": request.GET.get("project", "")}
     data = request.POST if request.method == "POST" else None
     form = SubmitForm(data, initial=initial, projects=projects, models=card_models())
@@ -76,18 +76,21 @@ def _projects(user: User) -> QuerySet[Project]:
 
 
 def _submitted(request: HttpRequest, form: SubmitForm) -> Job | None:
-    judged = JobInput(data=form.spec(), context={"user": request.user})
+    judged = JobInput(data=form.spec(), context={"user": viewer(request)})
     if not judged.is_valid():
         form.take_errors(judged.errors)
         return None
     key = f"page-{form.cleaned_data['client_key']}"
     try:
         return queue.submit(
-            data=judged.validated_data, actor=request.user, via="page", client_key=key, request_id=request_id(request)
+            data=judged.validated_data,
+            actor=viewer(request),
+            via="page",
+            client_key=key,
+            request_id=request_id(request),
         )
     except queue.KeyReused:
-        form.data = form.data.copy()
-        form.data["client_key"] = uuid.uuid4().hex
+        form.data = {**request.POST.dict(), "client_key": uuid.uuid4().hex}
         form.add_error(None, _("This form was sent before with other values. Send it again to submit a second job."))
     except Refused as refused:
         name = PAGE_FIELDS.get(refused.field, refused.field)

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 from ledger.models import Fault, Hold, Node
 from portal.forms import NodeFilter, card_models, zone_choices
 from portal.views.fleet_rows import filtered_nodes, node_rows
-from portal.views.gate import page_of, signed_in
+from portal.views.gate import page_of, signed_in, viewer
 
 MAX_HOSTNAME = 253
 
@@ -22,7 +22,7 @@ def node_list(request: HttpRequest) -> HttpResponseBase:
     models = [(model, model) for model in card_models(simulated=simulated)]
     form = NodeFilter(request.GET, known={"zone": zone_choices(), "model": models})
     page = page_of(request, filtered_nodes(form.chosen, simulated=form.simulated))
-    rows = node_rows(page.object_list, request.user)
+    rows = node_rows(list(page.object_list), viewer(request))
     return render(request, "nodes/list.html", {"form": form, "page": page, "rows": rows, "simulated": form.simulated})
 
 
@@ -34,7 +34,7 @@ def node_page(request: HttpRequest, hostname: str) -> HttpResponseBase:
         node = Node.objects.filter(hostname=hostname).first()
     if node is None:
         raise Http404(_("There is no node of this name."))
-    row = node_rows([node], request.user)[0]
+    row = node_rows([node], viewer(request))[0]
     context = {
         "row": row,
         "node": node,

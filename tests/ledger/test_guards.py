@@ -29,6 +29,20 @@ def test_a_held_node_takes_nothing(world: World) -> None:
         world.container()
 
 
+@pytest.mark.parametrize(("what", "constraint"), [("node_id", "node_not_held"), ("card_id", "card_not_held")])
+def test_an_allocation_may_not_begin_inside_a_hold_that_has_just_ended(
+    world: World, what: str, constraint: str
+) -> None:
+    began = Sql("tstzrange(clock_timestamp() - interval '1 minute', NULL)")
+    ended = Sql("tstzrange(clock_timestamp() - interval '1 hour', clock_timestamp())")
+    held = world.n1.pk if what == "node_id" else world.cards[0]
+    insert("ledger_hold", **{what: held}, kind="drill", period=ended, reason="", rule="")
+    with refused(constraint):
+        share(world.allocation(period=began), world.cards[0])
+    with accepted():
+        share(world.allocation(), world.cards[0])
+
+
 def test_a_node_held_in_between_takes_no_share(world: World) -> None:
     owner = world.allocation()
     insert("ledger_hold", node_id=world.n1.pk, kind="drain", period=NOW_ON, reason="", rule="")

@@ -37,4 +37,5 @@ def watched(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     failed = connection.in_atomic_block and connection.needs_rollback  # the test has said so already
     if request.node.get_closest_marker(BREAKS) is None and not failed:
-        assert invariants.check() == []
+        broken = invariants.check()
+        assert not broken, broken

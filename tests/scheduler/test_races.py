@@ -137,6 +137,23 @@ def test_from_the_commit_of_a_hold_nothing_is_placed() -> None:
         assert not later.exists()
 
 
+def test_nothing_begins_inside_a_hold_that_ends_at_that_moment() -> None:
+    flow.world()
+    node = Node.objects.get()
+    for _ in range(12):
+        hold = inventory.place_hold(kind=HoldKind.DRILL, reason="x", actor=None, via="test", node=node)
+        job = flow.long_job()
+        snap = snapshot.read([job])
+        free = dataclasses.replace(snap, nodes=tuple(dataclasses.replace(view, held=False) for view in snap.nodes))
+        proposal = free, plan(free)
+        end = {"hold_id": hold.pk, "reason": "y", "actor": None, "via": "test"}
+        answers = at_once([lambda p=proposal: commit_plan(*p), lambda e=end: inventory.end_hold(**e)])
+        assert not any(isinstance(answer, Exception) for answer in answers), answers
+        assert invariants.check() == []
+        queue.cancel(job_id=job.pk, actor=job.by, reason="", via="test")
+        flow.turn()
+
+
 def test_a_card_that_moves_while_it_is_placed_is_either_placed_or_moved() -> None:
     flow.world(cards=1)
     factories.node("spare", cards=0)
@@ -221,6 +238,15 @@ def test_one_key_from_eight_clients_at_once_is_one_job() -> None:
     assert AuditEvent.objects.filter(verb="job.submitted").count() == 3
 
 
+def _shuffled(proposal: Proposal, draw: random.Random) -> Proposal:
+    """The members in any order: who locks in the order of the plan will meet another who does."""
+    snap, whole = proposal
+    placements = tuple(
+        dataclasses.replace(p, members=tuple(draw.sample(p.members, len(p.members)))) for p in whole.placements
+    )
+    return snap, dataclasses.replace(whole, placements=placements)
+
+
 def _any_step(draw: random.Random, nodes: Sequence[Node], proposals: list[Proposal], jobs: Sequence[Job]) -> None:
     """One of the writers that take several locks, on something drawn."""
     match draw.randrange(5):
@@ -250,7 +276,7 @@ def test_sixty_rounds_of_everything_at_once_have_no_deadlock() -> None:
         for epoch in range(2):
             jobs = [flow.long_job(asks=[{**CARD, "nodes": 1 + n % 4}]) for n in range(48)]
             draw = random.Random(epoch)
-            proposals = [_alone(job) for job in jobs]
+            proposals = [_shuffled(_alone(job), draw) for job in jobs]
             draw.shuffle(proposals)
             parts = [proposals[n::THREADS] for n in range(THREADS)]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
 import sys
+from ast import literal_eval
 from pathlib import Path
 
 import polib
@@ -15,6 +17,7 @@ from django.contrib.staticfiles import finders
 from django.template.loader import get_template
 from django.test import Client
 from django.utils import translation
+from django.utils.translation.template import templatize
 
 from ledger import vocabulary
 from ledger.models import Job
@@ -156,9 +159,35 @@ def test_the_compiled_catalogue_equals_its_source() -> None:
     assert texts(polib.mofile(str(CATALOGUE.with_suffix(".mo")))) == texts(polib.pofile(str(CATALOGUE)))
 
 
-def test_every_text_of_the_templates_is_in_the_catalogue() -> None:
-    known = {entry.msgid for entry in polib.pofile(str(CATALOGUE))}
-    for path in TEMPLATES:
-        used = re.findall(r"{% translate (?:\"([^\"]+)\"|'([^']+)')", path.read_text())
-        missing = {a or b for a, b in used} - {text.replace("%%", "%") for text in known}
-        assert missing == set(), path
+LITERAL = r"""u?('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+PLAIN = {"_", "gettext", "gettext_lazy", "ngettext", "ngettext_lazy"}
+WITH_CONTEXT = {"pgettext", "pgettext_lazy"}
+
+
+def texts_of_template(path: Path) -> set[tuple[str | None, str]]:
+    code = templatize(path.read_text())
+    plain = re.findall(rf"\bn?gettext\({LITERAL}", code)
+    context = re.findall(rf"\bn?pgettext\({LITERAL}, *{LITERAL}", code)
+    return {(None, literal_eval(text)) for text in plain} | {(literal_eval(c), literal_eval(t)) for c, t in context}
+
+
+def texts_of_module(path: Path) -> set[tuple[str | None, str]]:
+    found: set[tuple[str | None, str]] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+            continue
+        words = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        if node.func.id in PLAIN and words:
+            found.add((None, words[0]))
+        elif node.func.id in WITH_CONTEXT and len(words) == 2:
+            found.add((words[0], words[1]))
+    return found
+
+
+def test_every_text_of_the_code_is_in_the_catalogue() -> None:
+    known = {(entry.msgctxt, entry.msgid) for entry in polib.pofile(str(CATALOGUE))}
+    modules = [p for room in ("portal", "scheduler", "ledger") for p in (settings.BASE_DIR / room).rglob("*.py")]
+    used = {text for path in modules for text in texts_of_module(path)}
+    used |= {text for path in TEMPLATES for text in texts_of_template(path)}
+    assert len(used) > 300
+    assert used - known == set()
