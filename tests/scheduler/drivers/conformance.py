@@ -39,7 +39,7 @@ class DriverCase:
     checks_environment: ClassVar[bool] = True
     concurrent: ClassVar[bool] = True  # may be called from several threads in a test
     node: ClassVar[str] = "node-1"
-    patience_s: ClassVar[float] = 20.0
+    patience_s: ClassVar[float] = 60.0
 
     # -- hooks ------------------------------------------------------------------------------------------------------
 

@@ -185,14 +185,14 @@ class TestLimits(IsolationCase):
     def test_cpu_and_processes_are_limited(self) -> None:
         driver = self.box.driver(pids_base=24, pids_per_cpu=0)
         busy = "i=0; while [ $i -lt 40 ]; do sleep 60 & i=$((i+1)); done 2>/dev/null; echo ran; while :; do :; done"
-        spec = self.spec(["sh", "-c", f"(while :; do :; done) & {busy}"], cpu_milli=250)
+        spec = self.spec(["sh", "-c", busy], cpu_milli=250)  # it fills its processes first, then burns its CPU
         driver.start(spec)
         self.wait_until("its groups are there", lambda: len(self.box.groups()) > 0)
         group = cgroups.group_of(self.box.record(spec.key, files.SPEC)["limits"])
         assert group is not None
-        self.wait_until("held back", lambda: throttled(group) > 0)
         assert quota(group) == (25_000, 100_000)
         self.wait_until("it fills its processes", lambda: len(group.pids()) > 15)
+        self.wait_until("held back", lambda: throttled(group) > 0)
         assert len(group.pids()) <= 24
         self.stop(driver, spec)
         self.wait_for(driver, spec.key, Phase.EXITED)
