@@ -22,7 +22,7 @@ from scheduler.drivers import member_folder as files
 from scheduler.drivers.base import Driver
 from scheduler.drivers.local import LocalDriver
 from scheduler.drivers.podman import find_podman
-from tests.scheduler.drivers.conformance import DriverCase
+from tests.scheduler.drivers.case import DriverCase
 
 NODE = "node-1"
 
