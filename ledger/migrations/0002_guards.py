@@ -76,11 +76,15 @@ DECLARE n record; j record; p record;
 BEGIN
   SELECT * INTO p FROM ledger_project WHERE id = NEW.project_id FOR NO KEY UPDATE;
   SELECT * INTO n FROM ledger_node WHERE id = NEW.node_id FOR NO KEY UPDATE;
-  SELECT job.simulated, job.project_id INTO j FROM ledger_attempt a JOIN ledger_job job ON job.id = a.job_id
+  SELECT job.simulated, job.project_id, a.state INTO j FROM ledger_attempt a JOIN ledger_job job ON job.id = a.job_id
     WHERE a.id = NEW.attempt_id;
   IF j.project_id <> NEW.project_id THEN
     RAISE EXCEPTION 'the allocation names another project than its job'
       USING ERRCODE = 'check_violation', CONSTRAINT = 'allocation_of_its_project';
+  END IF;
+  IF j.state IN ('stopping', 'ended') THEN
+    RAISE EXCEPTION 'attempt % is over', NEW.attempt_id
+      USING ERRCODE = 'check_violation', CONSTRAINT = 'attempt_is_live';
   END IF;
   IF j.simulated <> n.simulated THEN
     RAISE EXCEPTION 'real work and simulated nodes never meet: node %', n.hostname
@@ -129,6 +133,10 @@ BEGIN
   IF (f = 'block' AND (b IS NULL OR NEW.block_id IS DISTINCT FROM b)) OR (f <> 'block' AND NEW.block_id IS NOT NULL) THEN
     RAISE EXCEPTION 'the shares of a block allocation, and no others, name the block of their seat'
       USING ERRCODE = 'check_violation', CONSTRAINT = 'block_names_its_block';
+  END IF;
+  IF NOT upper_inf(NEW.period) THEN  -- its allocation's period, by foreign key
+    RAISE EXCEPTION 'allocation % is closed', NEW.allocation_id
+      USING ERRCODE = 'check_violation', CONSTRAINT = 'allocation_is_open';
   END IF;
   IF EXISTS (SELECT 1 FROM ledger_hold h WHERE (h.card_id = NEW.card_id OR h.node_id = NEW.node_id)
       AND h.period && tstzrange(lower(NEW.period), clock_timestamp(), '[]')) THEN

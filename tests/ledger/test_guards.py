@@ -252,3 +252,23 @@ def test_every_form_and_card_of_the_world_is_as_the_tests_think(world: World) ->
     assert Card.objects.filter(pk__in=world.cards, memory_mib=16_000).count() == 4
     assert set(Zone.objects.get().forms) == set(Form)
     assert world.block(0) == world.block(1) != world.block(2) == world.block(3)
+
+
+def test_a_closed_allocation_takes_no_share(world: World) -> None:
+    owner = world.allocation()
+    share(owner, world.cards[0])
+    run("UPDATE ledger_allocation SET state = 'closing', closing_at = clock_timestamp() WHERE id = %s", owner)
+    run(
+        "UPDATE ledger_allocation SET state = 'closed', period = tstzrange(lower(period), clock_timestamp()) "
+        "WHERE id = %s",
+        owner,
+    )
+    with refused("allocation_is_open"):
+        share(owner, world.cards[1])
+
+
+@pytest.mark.parametrize("state", ["stopping", "ended"])
+def test_an_attempt_that_is_over_takes_no_allocation(world: World, state: str) -> None:
+    over = attempt(world.job(), state=state, outcome="failed", ended_at=Sql("clock_timestamp()"))
+    with refused("attempt_is_live"):
+        world.allocation(attempt=over)
