@@ -58,8 +58,10 @@ def memory_words(limits: dict[str, Any]) -> str:
 
 
 def _was_out_of_memory(ending: Ending, code: int | None) -> bool:
-    if code == 0 or ending.killed_hard:
+    if ending.killed_hard:
         return False
+    # Whatever the code: a shell's `wait` ends with 0 after its children were killed, and cgroups of version 2 end the
+    # member as a whole. Which of the two the shim saw first must not decide.
     if ending.over_memory or ending.oom_kills:
         return True
     # A container's own count may be gone with its group; a SIGKILL at the limit that nobody asked for is evidence too.
@@ -69,7 +71,8 @@ def _was_out_of_memory(ending: Ending, code: int | None) -> bool:
 
 def _reason(ending: Ending, code: int | None, number: int | None) -> tuple[str, str]:
     if _was_out_of_memory(ending, code):
-        return "out_of_memory", f"killed: used more than its {memory_words(ending.limits)}"
+        words = f"killed: used more than its {memory_words(ending.limits)}"
+        return "out_of_memory", words if code else f"{words}; its first process still ended with code {code}"
     if ending.over_walltime:
         return "stopped", "stopped: it ran past its walltime"
     if ending.stopped:
@@ -81,9 +84,7 @@ def _reason(ending: Ending, code: int | None, number: int | None) -> tuple[str, 
     if number is not None:
         return "signal", f"ended by {_signal_name(number)}"
     words = f"ended with code {code}"
-    if ending.oom_kills:
-        words += f"; one of its processes was killed for memory ({memory_words(ending.limits)})"
-    elif code and ending.limits["address_space_bytes"]:
+    if code and ending.limits["address_space_bytes"]:
         words += f"; if it ran out of memory: each process may map {memory_words(ending.limits)}"
     return "exit", words
 

@@ -38,7 +38,7 @@ def code(number: int) -> int:
         (ending(oom_kills=1), code(137), EndReason.OUT_OF_MEMORY, 137, "64 MiB"),
         (ending(oom_kills=1, virtual=True), code(137), EndReason.OUT_OF_MEMORY, 137, "virtual cards"),
         (ending(oom_kills=1), code(1), EndReason.OUT_OF_MEMORY, 1, "64 MiB"),
-        (ending(oom_kills=1), code(0), EndReason.EXIT, 0, "killed for memory"),
+        (ending(oom_kills=1), code(0), EndReason.OUT_OF_MEMORY, 0, "still ended with code 0"),
         (ending(over_memory=True), code(137), EndReason.OUT_OF_MEMORY, 137, "64 MiB"),
         (ending(stopped=True), code(0), EndReason.STOPPED, 0, "asked to stop"),
         (ending(stopped=True, killed_hard=True), code(137), EndReason.STOPPED, 137, "grace"),
