@@ -10,6 +10,9 @@ from typing import Any, Final
 
 from django.db import connection, transaction
 
+from ledger import quarters
+from ledger.clock import database_now
+
 INVARIANTS: Final[dict[str, tuple[str, str]]] = {
     "I1-card-once": (
         "no two shares of a card overlap in memory and time",
@@ -115,6 +118,10 @@ INVARIANTS: Final[dict[str, tuple[str, str]]] = {
     ),
 }
 
+ROLL_UP: Final = "roll-up"
+ROLL_UP_MEANING: Final = "every rolled-up quarter looked at is what the book says"
+NAMES: Final = (*INVARIANTS, ROLL_UP)
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -134,4 +141,6 @@ def check(limit: int = 20) -> list[Finding]:
             rows = cursor.fetchall()
             if rows:
                 findings.append(Finding(name, meaning, rows))
+        if wrong := quarters.differences(quarters.to_check(database_now()), limit):
+            findings.append(Finding(ROLL_UP, ROLL_UP_MEANING, wrong))
     return findings

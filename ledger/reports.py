@@ -1,5 +1,5 @@
 """The balance: capacity = used + cleaning + held + headroom + idle, in MiB-seconds, derived from the book by one
-query (ledger/balance.sql). Reads only.
+query (ledger/balance.sql); windows over a day read their whole quarters from the roll-up. Reads only.
 
 Units: `exact` is integer MiB-seconds of card memory; the top level is card-seconds (each card's MiB-seconds divided by
 its memory), rounded by largest remainder so that both sides still agree.
@@ -8,26 +8,43 @@ its memory), rounded by largest remainder so that both sides still agree.
 from __future__ import annotations
 
 import datetime as dt
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Final
 
-from django.db import connection
-
+from ledger import quarters
+from ledger.balance import Cut, Window, lines
 from ledger.models import Project, User
+from ledger.vocabulary import Account
 
-ACCOUNTS: Final = ("used", "cleaning", "held", "headroom", "free", "stranded")
+ACCOUNTS: Final = tuple(account.value for account in Account)
 OTHERS: Final = "(others)"
+LONG: Final = dt.timedelta(days=1)  # above it the roll-up pays; below it the book itself answers as fast
 Row = tuple[str, str, str, int, int]  # account, project slug, form, card memory MiB, MiB-seconds
+Sums = Counter[tuple[str, str, str, int]]
 
 
-@cache
-def _sql() -> str:
-    return (Path(__file__).parent / "balance.sql").read_text()
+def _derived(windows: Sequence[Window], cut: Cut) -> list[Sums]:
+    """The accounts of each window, from the book."""
+    sums: list[Sums] = [Counter() for _ in windows]
+    for line in lines(windows, cut):
+        sums[line.window][line.account, line.slug, line.form, line.size] += line.amount
+    return sums
+
+
+def _sums(windows: Sequence[Window], cut: Cut, *, long: bool) -> list[Sums]:
+    """The accounts of each window: in a long report whole quarters come from the roll-up, the rest from the book."""
+    parts = [quarters.rolled_part(*window) if long else None for window in windows]
+    sums = [Counter() if part is None else quarters.rows(part, cut) for part in parts]
+    edges: list[tuple[int, Window]] = []
+    for n, ((start, end), part) in enumerate(zip(windows, parts, strict=True)):
+        ends = [(start, end)] if part is None else [(start, part[0]), (part[1], end)]
+        edges += [(n, edge) for edge in ends if edge[0] < edge[1]]
+    for (n, _), found in zip(edges, _derived([edge for _, edge in edges], cut), strict=True):
+        sums[n].update(found)
+    return sums
 
 
 def rows(
@@ -40,11 +57,9 @@ def rows(
     simulated: bool = False,
 ) -> list[Row]:
     """The accounts of the cut, one row for each (account, project, form, card size)."""
-    parameters = {"start": start, "end": end, "zone": zone, "project": project, "model": model, "simulated": simulated}
-    with connection.cursor() as cursor:
-        cursor.execute(_sql(), parameters)
-        found = cursor.fetchall()
-    return [(account, slug or "", form or "", int(size), int(amount)) for account, slug, form, size, amount in found]
+    cut = Cut(zone=zone, project=project, model=model, simulated=simulated)
+    (sums,) = _sums([(start, end)], cut, long=end - start > LONG)
+    return [(*key, amount) for key, amount in sorted(sums.items()) if amount]
 
 
 def balance(
@@ -60,30 +75,46 @@ def balance(
     """The balance of [start, end). Projects that `viewer` may not see stand together under "(others)".
 
     With `project` the cut is what that project held: capacity = used + cleaning."""
-    cut = rows(start, end, zone=zone, project=project, model=model, simulated=simulated)
-    visible = None if viewer is None else set(Project.objects.visible_to(viewer).values_list("slug", flat=True))
+    cut = Cut(zone=zone, project=project, model=model, simulated=simulated)
+    (sums,) = _sums([(start, end)], cut, long=end - start > LONG)
+    return _answer((start, end), sums, cut, _visible(viewer))
+
+
+def _visible(viewer: User | None) -> set[str] | None:
+    return None if viewer is None else set(Project.objects.visible_to(viewer).values_list("slug", flat=True))
+
+
+def _answer(window: Window, sums: Sums, cut: Cut, visible: set[str] | None) -> dict[str, Any]:
     exact: dict[tuple[str, str, str], int] = defaultdict(int)
     display: dict[tuple[str, str, str], Fraction] = defaultdict(Fraction)
-    for account, slug, form, size, amount in cut:
+    for (account, slug, form, size), amount in sums.items():
         shown = slug if visible is None or slug in visible or not slug else OTHERS
         exact[account, shown, form] += amount
         display[account, shown, form] += Fraction(amount, size)
     return {
-        "from": start.isoformat(),
-        "to": end.isoformat(),
+        "from": window[0].isoformat(),
+        "to": window[1].isoformat(),
         "time_zone": "UTC",
-        "simulated": simulated,
+        "simulated": cut.simulated,
         "unit": "card_seconds",
         **_shape(_rounded(display)),
         "exact": {"unit": "mib_seconds", **_shape(exact)},
     }
 
 
-def balance_series(start: dt.datetime, end: dt.datetime, buckets: int, **cut: Any) -> list[dict[str, Any]]:
-    """One balance for each of `buckets` equal parts of the window, cut at whole seconds."""
+def balance_series(
+    start: dt.datetime, end: dt.datetime, buckets: int, *, viewer: User | None = None, **cut: Any
+) -> list[dict[str, Any]]:
+    """One balance for each of `buckets` about equal parts of the window, cut at whole seconds; parts of a long window
+    are cut at quarters of an hour, where the roll-up can serve them."""
     total = int((end - start).total_seconds())
-    edges = [start + dt.timedelta(seconds=total * i // buckets) for i in range(buckets)] + [end]
-    return [balance(a, b, **cut) for a, b in pairwise(edges) if b > a]
+    inner = [start + dt.timedelta(seconds=total * i // buckets) for i in range(1, buckets)]
+    long = end - start > LONG
+    edges = [start, *(quarters.floor(edge) if long else edge for edge in inner), end]
+    windows = [(a, b) for a, b in pairwise(edges) if b > a]
+    chosen, visible = Cut(**cut), _visible(viewer)
+    sums = _sums(windows, chosen, long=long)
+    return [_answer(window, found, chosen, visible) for window, found in zip(windows, sums, strict=True)]
 
 
 def _rounded(values: Mapping[tuple[str, str, str], Fraction]) -> dict[tuple[str, str, str], int]:

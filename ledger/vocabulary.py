@@ -157,7 +157,8 @@ class Account(StrEnum):
     CLEANING = "cleaning"
     HELD = "held"
     HEADROOM = "headroom"
-    IDLE = "idle"
+    FREE = "free"  # idle and open to everything
+    STRANDED = "stranded"  # idle: the rest of a partly used card, or forbidden to others by its node's form
 
 
 class FaultKind(StrEnum):

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext
+
+from portal import labels
 
 Balance = Mapping[str, Any]
 
@@ -37,14 +38,7 @@ def buckets(start: dt.datetime, end: dt.datetime) -> int:
 
 
 def account_names() -> dict[str, str]:
-    return {
-        "used": pgettext("account", "used"),
-        "cleaning": pgettext("account", "cleaning"),
-        "held": pgettext("account", "held"),
-        "headroom": pgettext("account", "headroom"),
-        "stranded": pgettext("account", "idle, stranded"),
-        "free": pgettext("account", "idle, free"),
-    }
+    return {str(account): str(look.label) for account, look in labels.ACCOUNTS.items()}
 
 
 def amount(balance: Balance, account: str) -> int:

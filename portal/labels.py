@@ -148,7 +148,8 @@ ACCOUNTS: Final[Mapping[StrEnum, Look]] = {
     Account.CLEANING: Look(pgettext_lazy("account", "cleaning"), "▨"),
     Account.HELD: Look(pgettext_lazy("account", "held"), "⚑"),
     Account.HEADROOM: Look(pgettext_lazy("account", "headroom"), "▥"),
-    Account.IDLE: Look(pgettext_lazy("account", "idle"), "□"),
+    Account.STRANDED: Look(pgettext_lazy("account", "idle, stranded"), "▤"),
+    Account.FREE: Look(pgettext_lazy("account", "idle, free"), "□"),
 }
 
 PROJECT_ROLES: Final[Mapping[StrEnum, Look]] = {

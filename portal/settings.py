@@ -177,6 +177,7 @@ CELERY_TASK_ROUTES = {
     "scheduler.sync_inventory": {"queue": "inventory"},
     "scheduler.reconcile": {"queue": "inventory"},
     "ledger.seal_audit": {"queue": "books"},
+    "ledger.roll_up": {"queue": "books"},
     "ledger.check_books": {"queue": "books"},
 }
 
@@ -193,6 +194,7 @@ CELERY_BEAT_SCHEDULE = {
     "sync-inventory": every(30, "scheduler.sync_inventory"),
     "reconcile": every(10, "scheduler.reconcile"),
     "seal-audit": every(5, "ledger.seal_audit"),
+    "roll-up": every(60, "ledger.roll_up"),
     "check-books": every(60, "ledger.check_books"),
 }
 

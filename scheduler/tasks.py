@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, close_old_connections
 from django.db.models import F
 
-from ledger import audit, invariants
+from ledger import audit, invariants, quarters
 from ledger.clock import database_now
 from scheduler import commands, observing, placing, reconcile
 from scheduler.models import TaskRun
@@ -90,6 +90,11 @@ def _seal() -> dict[str, Any]:
     if sealed:
         audit.write_anchor(settings.DATA_DIR / "audit-anchor.log")
     return {"sealed": sealed}
+
+
+@shared_task(name="ledger.roll_up")
+def roll_up() -> dict[str, Any]:
+    return recorded("ledger.roll_up", lambda: {"quarters": quarters.roll_up()})
 
 
 @shared_task(name="ledger.check_books")

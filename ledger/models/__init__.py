@@ -1,7 +1,7 @@
 """The tables of the ledger, by room: people, inventory, work, book, telemetry, audit."""
 
 from ledger.models.audit import AuditEvent, AuditSeal
-from ledger.models.book import Allocation, CardShare, StateTransition
+from ledger.models.book import Allocation, CardShare, RollUp, StateTransition, UsageQuarter
 from ledger.models.inventory import (
     Block,
     Card,
@@ -53,7 +53,9 @@ __all__ = [
     "Project",
     "ProjectUserPermission",
     "QuotaGrant",
+    "RollUp",
     "StateTransition",
+    "UsageQuarter",
     "User",
     "Zone",
 ]

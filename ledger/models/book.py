@@ -6,12 +6,13 @@ from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.indexes import GistIndex
 from django.db import models
 from django.db.models import Q
+from django.db.models.lookups import Exact
 
 from ledger.fields import Int4MultiRangeField, period_field
 from ledger.models.inventory import EQUAL, NOT_EQUAL, OVERLAPS, Block, Card, CardSeat, Node, Zone
 from ledger.models.people import Project
 from ledger.models.work import Attempt
-from ledger.vocabulary import AllocationState, Form
+from ledger.vocabulary import Account, AllocationState, Form
 
 
 class StateTransition(models.Model):
@@ -129,3 +130,71 @@ class CardShare(models.Model):
 
     def __str__(self) -> str:
         return f"{self.memory_mib} MiB of {self.card_id}"
+
+
+def _on_a_quarter(field: str, name: str) -> models.CheckConstraint:
+    """The time lies on a quarter of an hour of UTC, exactly."""
+    epoch = models.Func(
+        models.F(field), template="mod(extract(epoch FROM %(expressions)s), 900)", output_field=models.DecimalField()
+    )
+    return models.CheckConstraint(condition=Exact(epoch, 0), name=name)
+
+
+class RollUp(models.Model):
+    """What is rolled up (one row). Quarters up to `fence_at` follow once transactions before `fence` are over."""
+
+    since = models.DateTimeField()
+    until = models.DateTimeField()
+    fence = models.BigIntegerField(null=True)  # a transaction number (xid8)
+    fence_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(id=1), name="one_roll_up"),
+            _on_a_quarter("since", "roll_up_since_a_quarter"),
+            _on_a_quarter("until", "roll_up_until_a_quarter"),
+            models.CheckConstraint(condition=Q(since__lte=models.F("until")), name="roll_up_since_before_until"),
+            models.CheckConstraint(
+                condition=Q(fence__isnull=True, fence_at__isnull=True)
+                | Q(fence__isnull=False, fence_at__isnull=False, fence_at__gt=models.F("until")),
+                name="roll_up_fence_has_a_time",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"rolled up to {self.until}"
+
+
+class UsageQuarter(models.Model):
+    """MiB-seconds of one account in one 15-minute quarter of UTC and one cell; derived from the book, see
+    ledger.quarters."""
+
+    starts_at = models.DateTimeField()
+    simulated = models.BooleanField()
+    zone = models.ForeignKey(Zone, on_delete=models.PROTECT, null=True, related_name="+", db_index=False)
+    model = models.CharField(max_length=64)
+    card_memory_mib = models.IntegerField()
+    account = models.CharField(max_length=16, choices=[(a, a) for a in Account])
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, null=True, related_name="+", db_index=False)
+    form = models.CharField(max_length=16, default="", choices=[(f, f) for f in Form], blank=True)
+    mib_seconds = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["starts_at", "simulated", "zone", "model", "card_memory_mib", "account", "project", "form"],
+                nulls_distinct=False,
+                name="one_amount_a_quarter_and_cell",
+            ),
+            models.CheckConstraint(condition=Q(mib_seconds__gt=0), name="usage_positive"),
+            _on_a_quarter("starts_at", "usage_on_a_quarter"),
+            models.CheckConstraint(condition=Q(account__in=list(Account)), name="usage_account_known"),
+            models.CheckConstraint(
+                condition=Q(account__in=[Account.USED, Account.CLEANING], project__isnull=False, form__in=list(Form))
+                | (~Q(account__in=[Account.USED, Account.CLEANING]) & Q(project__isnull=True, form="")),
+                name="usage_has_a_project_where_due",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.account} {self.mib_seconds} MiB-s from {self.starts_at}"

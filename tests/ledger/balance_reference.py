@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 from django.db import IntegrityError, transaction
 
-from tests.ledger.raw import Sql, insert, run
+from tests import factories
+from tests.ledger.raw import Sql, insert, job, run
 
 START = dt.datetime(2026, 3, 29, 0, 59, 0, tzinfo=dt.UTC)  # clocks in Europe change in the middle of it
 LENGTH_S = 120
@@ -275,3 +276,26 @@ def lift_guards() -> None:
     run("SET CONSTRAINTS ALL IMMEDIATE")
     for table in ("ledger_allocation", "ledger_cardshare", "ledger_hold"):
         run(f"ALTER TABLE {table} DISABLE TRIGGER USER")
+
+
+def lay_out(seed: int) -> History:
+    """A random history of three nodes (the last simulated), two zones and two projects."""
+    draw = random.Random(seed)
+    projects = {slug: factories.project(slug) for slug in ("vision", "speech")}
+    nodes = [factories.node(f"n{n}", cards=0, simulated=n == 2).pk for n in range(3)]
+    run("DELETE FROM ledger_nodezone")
+    zones = {slug: factories.zone(slug).pk for slug in ("z1", "z2")}
+    owner = next(iter(projects.values()))
+    work = job(owner.pk, owner.owner_id)
+    columns = "job_id, n, fence, state, outcome, message, opened_at, ended_at"
+    attempts = [
+        pk
+        for (pk,) in run(
+            f"INSERT INTO ledger_attempt ({columns}) SELECT %s, n, nextval('ledger_fence'), 'ended', 'lost', '', now(), "
+            "now() FROM generate_series(1, 60) AS n RETURNING id",
+            work,
+        )
+    ]
+    lift_guards()
+    author = Author(draw, nodes, zones, {slug: project.pk for slug, project in projects.items()})
+    return author.write([False, False, True], attempts)

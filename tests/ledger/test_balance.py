@@ -15,33 +15,11 @@ from ledger.models import Allocation
 from ledger.vocabulary import JobState, ProjectRole
 from scheduler import commands, observing, placing
 from tests import factories
-from tests.ledger.balance_reference import FOREVER, LENGTH_S, Author, History, Key, Span, accounts, at, lift_guards
-from tests.ledger.raw import insert, job, one, run
+from tests.ledger.balance_reference import FOREVER, LENGTH_S, Key, Span, accounts, at, lay_out
+from tests.ledger.raw import insert, one, run
 
 pytestmark = [pytest.mark.django_db, pytest.mark.breaks_books]
 HISTORIES = 12
-
-
-def _lay_out(seed: int) -> History:
-    draw = random.Random(seed)
-    projects = {slug: factories.project(slug) for slug in ("vision", "speech")}
-    nodes = [factories.node(f"n{n}", cards=0, simulated=n == 2).pk for n in range(3)]
-    run("DELETE FROM ledger_nodezone")
-    zones = {slug: factories.zone(slug).pk for slug in ("z1", "z2")}
-    owner = next(iter(projects.values()))
-    work = job(owner.pk, owner.owner_id)
-    columns = "job_id, n, fence, state, outcome, message, opened_at, ended_at"
-    attempts = [
-        pk
-        for (pk,) in run(
-            f"INSERT INTO ledger_attempt ({columns}) SELECT %s, n, nextval('ledger_fence'), 'ended', 'lost', '', now(), "
-            "now() FROM generate_series(1, 60) AS n RETURNING id",
-            work,
-        )
-    ]
-    lift_guards()
-    author = Author(draw, nodes, zones, {slug: project.pk for slug, project in projects.items()})
-    return author.write([False, False, True], attempts)
 
 
 def _rows(start: float, end: float, **cut: Any) -> Counter[Key]:
@@ -52,7 +30,7 @@ def _rows(start: float, end: float, **cut: Any) -> Counter[Key]:
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_the_balance_of_a_random_history_is_the_references(seed: int) -> None:
-    history = _lay_out(seed)
+    history = lay_out(seed)
     draw = random.Random(f"windows {seed}")
     cuts: list[dict[str, Any]] = [
         {}, {"simulated": True}, {"zone": "z1"}, {"model": "A"}, {"project": "vision"},
@@ -69,7 +47,7 @@ def test_the_balance_of_a_random_history_is_the_references(seed: int) -> None:
 
 def test_the_random_histories_show_every_account() -> None:
     seen: Counter[str] = Counter()
-    history = _lay_out(5)
+    history = lay_out(5)
     for simulated in (False, True):
         seen.update(key[0] for key in accounts(history, 0, LENGTH_S, simulated=simulated))
     assert set(seen) == set(reports.ACCOUNTS)
@@ -78,7 +56,7 @@ def test_the_random_histories_show_every_account() -> None:
 
 @pytest.mark.parametrize("seed", [100, 101, 102])
 def test_any_cut_of_the_window_adds_up(seed: int) -> None:
-    _lay_out(seed)
+    lay_out(seed)
     draw = random.Random(seed)
     whole = _rows(-10, LENGTH_S + 10)
     edges = [-10.0, *sorted(draw.uniform(-10, LENGTH_S + 10) for _ in range(6)), LENGTH_S + 10.0]
@@ -98,7 +76,7 @@ def _sides(part: dict[str, Any]) -> tuple[int, int]:
 
 @pytest.mark.parametrize("seed", range(HISTORIES, HISTORIES + 4))
 def test_both_sides_agree_in_both_units(seed: int) -> None:
-    history = _lay_out(seed)
+    history = lay_out(seed)
     answer = reports.balance(at(0.25), at(LENGTH_S))
     for part in (answer, answer["exact"]):
         capacity, total = _sides(part)
@@ -148,7 +126,7 @@ def test_one_job_is_booked_with_memory_times_whole_seconds() -> None:
     ("lo", "hi", "seconds"), [(5.0, 8.0, 3), (5.1, 7.9, 2), (5.1, 5.9, 0), (4.999999, 5.000001, 1)]
 )
 def test_a_period_counts_the_whole_seconds_between_its_ceilings(lo: float, hi: float, seconds: int) -> None:
-    history = _lay_out(0)
+    history = lay_out(0)
     run("DELETE FROM ledger_hold")
     pk = insert("ledger_card", uuid="x", model="X", memory_mib=10, memory_assumed=False, virtual=False, mig_layout=[])
     node = next(node for node, simulated in history.simulated.items() if not simulated)
@@ -157,7 +135,7 @@ def test_a_period_counts_the_whole_seconds_between_its_ceilings(lo: float, hi: f
 
 
 def test_projects_out_of_sight_stand_together() -> None:
-    _lay_out(1)
+    lay_out(1)
     everything = reports.balance(at(0), at(LENGTH_S))
     stranger = factories.user("stranger")
     factories.project("speech", stranger=ProjectRole.VIEWER)
@@ -169,7 +147,7 @@ def test_projects_out_of_sight_stand_together() -> None:
 
 
 def test_a_series_adds_up_to_the_whole_window() -> None:
-    _lay_out(2)
+    lay_out(2)
     whole = reports.balance(at(0), at(LENGTH_S))["exact"]
     parts = reports.balance_series(at(0), at(LENGTH_S), 7)
     assert len(parts) == 7
@@ -179,7 +157,7 @@ def test_a_series_adds_up_to_the_whole_window() -> None:
 
 
 def test_the_sessions_time_zone_changes_nothing() -> None:
-    _lay_out(3)
+    lay_out(3)
     plain = _rows(0, LENGTH_S)
     run("SET LOCAL timezone = 'Europe/Berlin'")
     assert _rows(0, LENGTH_S) == plain

@@ -19,4 +19,4 @@ class Command(BaseCommand):
                 self.stderr.write(f"    {row}")
         if findings:
             sys.exit(1)
-        self.stdout.write(f"clean: {len(invariants.INVARIANTS)} invariants hold")
+        self.stdout.write(f"clean: {len(invariants.NAMES)} invariants hold")

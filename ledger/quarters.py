@@ -1,0 +1,204 @@
+"""The 15-minute roll-up of the balance: long reports read it instead of walking the book. Derived, never a source.
+
+A quarter is rolled up once no transaction can still write into it: after its end, the first run notes the newest
+transaction number, and a later run goes on when every transaction up to that number is over. Quarters of an hour fit
+every time zone; hours don't.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from django.db import connection, transaction
+from django.db.models import F, Sum
+
+from ledger import balance
+from ledger.balance import Cut, Window
+from ledger.clock import database_now
+from ledger.models import RollUp, UsageQuarter
+
+QUARTER: Final = dt.timedelta(minutes=15)
+# Clocks of the database's own sessions agree; this only lets the last second of a quarter pass.
+GRACE: Final = dt.timedelta(seconds=30)
+AT_ONCE: Final = 8  # quarters a query: the query's memory grows with cards times quarters
+MOST_A_RUN: Final = 96  # a long backlog is worked off over several runs
+Key = tuple[bool, int | None, str, int, str, int | None, str]
+
+
+def floor(moment: dt.datetime) -> dt.datetime:
+    """The beginning of the quarter (UTC) that `moment` lies in."""
+    return moment - dt.timedelta(seconds=moment.timestamp() % QUARTER.total_seconds())
+
+
+def _ceiling(moment: dt.datetime) -> dt.datetime:
+    below = floor(moment)
+    return below if below == moment else below + QUARTER
+
+
+def windows(start: dt.datetime, end: dt.datetime) -> list[Window]:
+    """The quarters of [start, end), both on the edge of a quarter."""
+    return [(start + QUARTER * n, start + QUARTER * (n + 1)) for n in range((end - start) // QUARTER)]
+
+
+# -- write ------------------------------------------------------------------------------------------------------------
+
+
+def roll_up() -> int:
+    """Roll up what can't change any more, oldest first; how many quarters that were. Safe to run twice at once."""
+    with transaction.atomic():
+        mark = _locked_mark()
+        if mark is None:
+            return 0
+        done = _up_to_the_fence(mark)
+        target = floor(database_now() - GRACE)
+        if mark.fence is None and target > mark.until:
+            mark.fence, mark.fence_at = _newest_transaction(), target
+        mark.save()
+    return done
+
+
+def _locked_mark() -> RollUp | None:
+    """The row that says how far the roll-up is, locked; None while there is nothing to count. First call makes it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT min(lower(period)) FROM ledger_cardseat")
+        (first,) = cursor.fetchone()
+    if first is None:
+        return None
+    RollUp.objects.get_or_create(pk=1, defaults={"since": floor(first), "until": floor(first)})
+    return RollUp.objects.select_for_update().get(pk=1)
+
+
+def _newest_transaction() -> int:
+    """Our own number: whoever could still write into the past has a smaller one."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_current_xact_id()::text::bigint")
+        return int(cursor.fetchone()[0])
+
+
+def _oldest_running() -> int:
+    """Every transaction with a smaller number is over. Our own number is newer than any fence set before."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
+        return int(cursor.fetchone()[0])
+
+
+def _up_to_the_fence(mark: RollUp) -> int:
+    if mark.fence is None or mark.fence_at is None or _oldest_running() < mark.fence:
+        return 0
+    due = windows(mark.until, mark.fence_at)[:MOST_A_RUN]
+    for first in range(0, len(due), AT_ONCE):
+        _write(due[first : first + AT_ONCE])
+    mark.until = due[-1][1] if due else mark.until
+    if mark.until >= mark.fence_at:
+        mark.fence = mark.fence_at = None
+    return len(due)
+
+
+def _write(part: list[Window]) -> None:
+    UsageQuarter.objects.bulk_create(
+        [
+            UsageQuarter(
+                starts_at=part[line.window][0],
+                simulated=simulated,
+                zone_id=line.zone_id,
+                model=line.model,
+                card_memory_mib=line.size,
+                account=line.account,
+                project_id=line.project_id,
+                form=line.form,
+                mib_seconds=line.amount,
+            )
+            for simulated in (False, True)
+            for line in balance.lines(part, Cut(simulated=simulated))
+        ],
+        batch_size=2000,
+    )
+
+
+def redo(start: dt.datetime, end: dt.datetime) -> int:
+    """Roll up [start, end) once more, after a correction of the book; how many quarters were written."""
+    with transaction.atomic():
+        mark = _locked_mark()
+        if mark is None:
+            return 0
+        due = windows(max(floor(start), mark.since), min(_ceiling(end), mark.until))
+        if due:
+            UsageQuarter.objects.filter(starts_at__gte=due[0][0], starts_at__lt=due[-1][1]).delete()
+        for first in range(0, len(due), AT_ONCE):
+            _write(due[first : first + AT_ONCE])
+    return len(due)
+
+
+# -- read -------------------------------------------------------------------------------------------------------------
+
+
+def rolled_part(start: dt.datetime, end: dt.datetime) -> Window | None:
+    """The whole quarters inside [start, end) that are rolled up, or None."""
+    mark = RollUp.objects.filter(pk=1).first()
+    if mark is None:
+        return None
+    first, last = max(_ceiling(start), mark.since), min(floor(end), mark.until)
+    return (first, last) if first < last else None
+
+
+def rows(part: Window, cut: Cut) -> Counter[tuple[str, str, str, int]]:
+    """MiB-seconds by (account, project slug, form, card memory MiB) over rolled-up quarters."""
+    found = UsageQuarter.objects.filter(starts_at__gte=part[0], starts_at__lt=part[1], simulated=cut.simulated)
+    if cut.zone is not None:
+        found = found.filter(zone__slug=cut.zone)
+    if cut.model is not None:
+        found = found.filter(model=cut.model)
+    if cut.project is not None:
+        found = found.filter(project__slug=cut.project)
+    groups = found.values_list("account", "project__slug", "form", "card_memory_mib").annotate(total=Sum("mib_seconds"))
+    return Counter({(account, slug or "", form, size): int(n) for account, slug, form, size, n in groups.order_by()})
+
+
+# -- check ------------------------------------------------------------------------------------------------------------
+
+
+def _recomputed(part: list[Window]) -> Counter[tuple[dt.datetime, Key]]:
+    found: Counter[tuple[dt.datetime, Key]] = Counter()
+    for simulated in (False, True):
+        for line in balance.lines(part, Cut(simulated=simulated)):
+            key = (simulated, line.zone_id, line.model, line.size, line.account, line.project_id, line.form)
+            found[part[line.window][0], key] += line.amount
+    return found
+
+
+def _kept(part: list[Window]) -> Counter[tuple[dt.datetime, Key]]:
+    kept = UsageQuarter.objects.filter(starts_at__gte=part[0][0], starts_at__lt=part[-1][1]).values_list(
+        "starts_at",
+        F("simulated"), F("zone_id"), F("model"), F("card_memory_mib"), F("account"), F("project_id"), F("form"),
+        "mib_seconds",
+    )  # fmt: skip
+    return Counter({(row[0], row[1:8]): row[8] for row in kept})
+
+
+def differences(quarters: Iterable[Window], limit: int) -> list[tuple[object, ...]]:
+    """Rows (quarter, key, kept, recomputed) where the roll-up is not what the book says; [] when it is."""
+    wrong: list[tuple[object, ...]] = []
+    part = list(quarters)
+    for first in range(0, len(part), AT_ONCE):
+        some = part[first : first + AT_ONCE]
+        kept, right = _kept(some), _recomputed(some)
+        wrong += [(at.isoformat(), *key, kept[at, key], right[at, key]) for at, key in sorted(
+            (kept.keys() | right.keys()), key=str) if kept[at, key] != right[at, key]]  # fmt: skip
+    return wrong[:limit]
+
+
+def to_check(now: dt.datetime) -> list[Window]:
+    """The newest four rolled-up quarters and one older, another each minute, so that in time each gets its turn."""
+    mark = RollUp.objects.filter(pk=1).first()
+    if mark is None:
+        return []
+    newest_from = max(mark.since, mark.until - 4 * QUARTER)
+    newest = windows(newest_from, mark.until)
+    older = (newest_from - mark.since) // QUARTER
+    if not older:
+        return newest
+    turn = mark.since + QUARTER * (int(now.timestamp() // 60) % older)
+    return [*newest, (turn, turn + QUARTER)]
