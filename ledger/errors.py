@@ -14,3 +14,7 @@ class Refused(Exception):
 
 class Conflict(Refused):
     """It could have been carried out in another state of the world (HTTP 409)."""
+
+
+class Forbidden(Refused):
+    """This person may see the thing and not do this to it (HTTP 403). What they may not see is simply not there."""

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from ledger import audit, book
 from ledger.clock import database_now
-from ledger.errors import Conflict, Refused
+from ledger.errors import Conflict, Forbidden, Refused
 from ledger.models import Job, Membership, Project, User
 from ledger.vocabulary import JobState, Outcome, ProjectRole, ProjectState, SiteRole
 from scheduler.ending import close_members
@@ -91,7 +91,7 @@ def _insert(data: dict[str, Any], actor: User, via: str, client_key: str | None,
 def _check_access(project: Project, actor: User) -> None:
     role = Membership.objects.filter(project=project, user=actor).values_list("role", flat=True).first()
     if role not in MAY_SUBMIT and actor.site_role != SiteRole.ADMIN:
-        raise Refused(
+        raise Forbidden(
             _("Your role in project %(project)s does not submit jobs; ask its owner to make you a member.")
             % {"project": project.slug},
             field="project",
@@ -124,7 +124,7 @@ def cancel(*, job_id: int, actor: User, reason: str, via: str, request_id: str =
     with transaction.atomic(durable=True):
         job, attempt = book.lock_job(job_id)
         if not may_cancel(job, actor):
-            raise Refused(_("Only its submitter, the project's managers and operators cancel a job."), code="role")
+            raise Forbidden(_("Only its submitter, the project's managers and operators cancel a job."), code="role")
         state = JobState(job.state)
         if state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.PREEMPTED):
             raise Conflict(_("The job has ended already (%(state)s).") % {"state": state}, code="job_ended")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.db import InterfaceError, OperationalError
@@ -12,9 +13,13 @@ from rest_framework import exceptions, status
 from rest_framework.response import Response
 from rest_framework.views import exception_handler, set_rollback
 
-from ledger.errors import Conflict, Refused
+from ledger.errors import Conflict, Forbidden, Refused
 from portal.api.parsing import TooLarge
 
+REFUSALS: Final[Mapping[type[Refused], int]] = {
+    Conflict: status.HTTP_409_CONFLICT,
+    Forbidden: status.HTTP_403_FORBIDDEN,
+}
 MOST_ERRORS = 50  # of one document; `detail` says how many there are
 
 
@@ -39,7 +44,7 @@ def handler(exc: Exception, context: dict[str, Any]) -> JsonResponse | None:
         exc = Unavailable(_("The database does not answer just now. Try again; with an Idempotency-Key that is safe."))
     if isinstance(exc, Refused):
         set_rollback()
-        code = status.HTTP_409_CONFLICT if isinstance(exc, Conflict) else status.HTTP_400_BAD_REQUEST
+        code = next((code for kind, code in REFUSALS.items() if isinstance(exc, kind)), status.HTTP_400_BAD_REQUEST)
         errors = [{"field": exc.field, "message": str(exc), "code": exc.code}]
         return _problem(code, exc.code, str(exc), errors)
     response = exception_handler(exc, context)

@@ -112,7 +112,7 @@ class JobInput(Strict):
     name = Text(max_length=200)
     kind = Choice([k.value for k in JobKind], default=JobKind.OTHER.value)
     asks = Items(child=AskInput(), min_length=1, most=8)
-    cpu_milli = WholeNumber(default=500, min_value=0, max_value=4_096_000)
+    cpu_milli = WholeNumber(default=500, min_value=1, max_value=4_096_000)
     host_memory_mib = WholeNumber(default=512, min_value=0, max_value=MIB_LIMIT)
     interconnect = Choice([i.value for i in Interconnect], default=Interconnect.ANY.value)
     distance = Choice([d.value for d in Distance], default=Distance.ANY.value)

@@ -16,13 +16,12 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from ledger import reports
-from ledger.errors import Refused
 from ledger.models import Job, Project, Zone
 from ledger.vocabulary import JobState
 from portal.api import answers
 from portal.api.filters import choice, clean_text, flag, whole_number, window
 from portal.api.listing import ID_LIMIT, PAGING, Listing, Reading, request_id
-from portal.api.problems import IdempotencyMismatch
+from portal.api.problems import IdempotencyMismatch, Unavailable
 from portal.api.serializers import CancelInput, JobInput
 from scheduler import logs, queue
 from scheduler.drivers.base import DriverError, ReplyLost
@@ -140,7 +139,7 @@ class JobLog(Reading):
                 job, cursor or 0, whole_number(request, "rank", 0) or 0, attempt=whole_number(request, "attempt", None)
             )
         except (DriverError, ReplyLost, OSError) as error:
-            raise Refused(_("The log can't be read now: %(why)s") % {"why": error}, code="log_unavailable") from None
+            raise Unavailable(_("The log can't be read now: %(why)s") % {"why": error}) from None
         return Response(
             {
                 "text": chunk.data.decode("utf-8", "replace"),

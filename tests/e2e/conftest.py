@@ -62,10 +62,8 @@ def page(browser: Any, transactional_db: None) -> Iterator[Any]:
 @pytest.fixture
 def people(transactional_db: None, settings: Any) -> Iterator[dict[str, User]]:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    factories.constant_rows()
     snapshot.forget()
     yield factories.cast()
-    factories.constant_rows()
     snapshot.forget()
 
 

@@ -25,6 +25,10 @@ def watched(request: pytest.FixtureRequest) -> Iterator[None]:
     if not uses_database(request):
         yield
         return
+    for name in ("transactional_db", "db"):  # set up first: fixtures that every test gets come before those it asks for
+        if name in request.fixturenames:
+            request.getfixturevalue(name)
+            break
     from django.db import connection
 
     from ledger import invariants

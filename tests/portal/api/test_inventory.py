@@ -10,8 +10,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from ledger.clock import database_now
-from ledger.models import AuditEvent, Hold, Job, Membership, NodeZone, User
+from ledger.models import AuditEvent, Hold, Job, NodeZone, Project, User
 from ledger.vocabulary import Form, HoldKind, ProjectRole
+from portal.access import revoke_role
 from scheduler.models import Drift
 from tests import factories
 from tests.portal.api.client import Api, api, is_problem, row_counts
@@ -205,6 +206,6 @@ def test_a_gang_needs_as_many_queries_as_a_single_job(people: dict[str, User], t
 
 @pytest.mark.django_db
 def test_members_who_leave_are_not_listed(people: dict[str, User], researcher: Api) -> None:
-    Membership.objects.filter(user=people["member"]).delete()
+    revoke_role(project=Project.objects.get(slug="vision"), user_id=people["member"].pk)
     row: dict[str, Any] = researcher.get("projects/").json()["results"][0]
     assert "member" not in {m["user"] for m in row["members"]}

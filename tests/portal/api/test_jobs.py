@@ -11,6 +11,8 @@ import pytest
 from ledger.models import AuditEvent, Job, Membership, User
 from ledger.vocabulary import ProjectRole
 from portal.access import revoke_role
+from scheduler.drivers.base import DriverError, LogChunk
+from scheduler.drivers.registry import driver
 from tests import factories
 from tests.portal.api.client import Api, api, fields, is_problem, row_counts
 
@@ -273,6 +275,19 @@ def test_the_log_is_read_from_a_cursor(running: Job, researcher: Api, address: s
 
 
 @pytest.mark.django_db
+def test_a_log_that_the_node_does_not_give_now_is_not_the_callers_fault(
+    running: Job, researcher: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: Any) -> LogChunk:
+        raise DriverError("the node does not answer")
+
+    monkeypatch.setattr(driver("simulated"), "logs", silent)
+    answer = researcher.get(f"jobs/{running.pk}/log/")
+    assert answer.status_code == 503
+    assert "the node does not answer" in answer.json()["detail"]
+
+
+@pytest.mark.django_db
 def test_a_job_that_never_ran_has_an_empty_log(people: dict[str, User], researcher: Api) -> None:
     pk = factories.job(people["researcher"]).pk
     assert researcher.get(f"jobs/{pk}/log/").json() == {"text": "", "base64": "", "cursor": 0, "end": False}
@@ -299,7 +314,7 @@ def test_a_viewer_reads_and_may_not_submit(people: dict[str, User], spec: Spec) 
     pk = factories.job(people["researcher"]).pk
     assert caller.get(f"jobs/{pk}/").status_code == 200
     refused = caller.post("jobs/", spec())
-    assert refused.status_code == 400
+    assert refused.status_code == 403
     assert refused.json()["errors"][0]["code"] == "role"
 
 

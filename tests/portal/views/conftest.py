@@ -24,7 +24,6 @@ def cheap_passwords(settings: Any) -> None:
 
 @pytest.fixture
 def people(db: None) -> dict[str, User]:
-    factories.constant_rows()
     snapshot.forget()
     return factories.cast()
 
