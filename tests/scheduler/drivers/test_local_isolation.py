@@ -184,7 +184,9 @@ class TestLimits(IsolationCase):
     @needs_cgroups
     def test_cpu_and_processes_are_limited(self) -> None:
         driver = self.box.driver(pids_base=24, pids_per_cpu=0)
-        busy = "i=0; while [ $i -lt 40 ]; do sleep 60 & i=$((i+1)); done 2>/dev/null; echo ran; while :; do :; done"
+        # a shell that can't fork ends there and then, so the filling is left to a second one
+        fill = "(i=0; while [ $i -lt 40 ]; do sleep 60 & i=$((i+1)); done) 2>/dev/null"
+        busy = f"{fill}; echo ran; while :; do :; done"
         spec = self.spec(["sh", "-c", busy], cpu_milli=250)  # it fills its processes first, then burns its CPU
         driver.start(spec)
         self.wait_until("its groups are there", lambda: len(self.box.groups()) > 0)
