@@ -6,25 +6,42 @@ Units: MiB-seconds of card memory, integers. A period counts ceil(upper) - ceil(
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from django.db import connection
 
 Window = tuple[dt.datetime, dt.datetime]
+NOWHERE: Final = "(none)"  # the zone of nodes that are in none; no slug has parentheses
+ANSWER: Final = "-- answer\n"  # in balance.sql: above it what lines.sql shares
 
 
 @dataclass(frozen=True)
 class Cut:
     """Which part of the pool is meant; None means all of it. Simulated and real cards never share a cut."""
 
-    zone: str | None = None
+    zone: str | None = None  # a slug or NOWHERE
     project: str | None = None
     model: str | None = None
     simulated: bool = False
+
+
+class Cell(NamedTuple):
+    """What one amount of the balance belongs to. `slug` and `form` are set for used and cleaning, else ""."""
+
+    account: str
+    zone: str  # its slug or NOWHERE
+    model: str
+    slug: str  # of the project
+    form: str
+    size: int  # MiB of each card it was counted on
+
+
+Sums = Counter[Cell]  # MiB-seconds
 
 
 class Line(NamedTuple):
@@ -39,20 +56,28 @@ class Line(NamedTuple):
     form: str
     size: int  # MiB of each card it was counted on
     amount: int
+    zone: str
+
+    @property
+    def cell(self) -> Cell:
+        return Cell(self.account, self.zone, self.model, self.slug, self.form, self.size)
 
 
 @cache
-def _sql() -> str:
-    return (Path(__file__).parent / "balance.sql").read_text()
+def sql(name: str) -> str:
+    """The text of a query that stands beside this module."""
+    return (Path(__file__).parent / f"{name}.sql").read_text()
 
 
 def lines(windows: Sequence[Window], cut: Cut) -> list[Line]:
     """The accounts of every window [start, end), from the book itself."""
+    if not windows:
+        return []
     starts, ends = [start for start, _ in windows], [end for _, end in windows]
     with connection.cursor() as cursor:
-        cursor.execute(_sql(), {"starts": starts, "ends": ends, **asdict(cut)})
+        cursor.execute(sql("balance"), {"starts": starts, "ends": ends, **asdict(cut)})
         found = cursor.fetchall()
     return [
-        Line(n - 1, zone_id, model, account, project_id, slug or "", form or "", int(size), int(amount))
-        for n, zone_id, model, account, project_id, slug, form, size, amount in found
+        Line(n - 1, zone_id, model, account, of, slug or "", form or "", int(size), int(amount), zone or NOWHERE)
+        for n, zone_id, model, account, of, slug, form, size, amount, zone in found
     ]

@@ -1,5 +1,6 @@
 -- The balance of each window: every MiB-second of every card in exactly one account. See reports.py.
--- Windows are numbered by `n`; every frame below belongs to one, so they never mix.
+-- Windows are numbered by `n`; every frame below belongs to one, so they never mix. What stands above the line
+-- "-- answer" is shared with lines.sql, which lists what is summed up here.
 -- A period counts ceil(upper) - ceil(lower) whole seconds, so any cut of time adds up.
 WITH win AS (
   SELECT n, ceil(extract(epoch FROM a))::bigint AS lo, ceil(extract(epoch FROM b))::bigint AS hi,
@@ -25,17 +26,18 @@ frame AS (
   SELECT row_number() OVER () AS id, f.n, f.card_id, f.node_id, f.model, f.mib, f.zone_id, f.period,
          ceil(extract(epoch FROM lower(f.period)))::bigint AS lo, ceil(extract(epoch FROM upper(f.period)))::bigint AS hi
   FROM zoned f LEFT JOIN ledger_zone z ON z.id = f.zone_id
-  WHERE NOT isempty(f.period) AND (%(zone)s::text IS NULL OR z.slug = %(zone)s::text)
+  WHERE NOT isempty(f.period) AND (%(zone)s::text IS NULL OR coalesce(z.slug, '(none)') = %(zone)s::text)
 ),
 -- what was taken of each frame: used until closing_at, cleaning from there to the end of the period
 taken AS (
-  SELECT f.id AS frame_id, f.n, f.zone_id, f.model, f.mib AS size, p.id AS project_id, p.slug, a.form, s.memory_mib::bigint AS mib,
+  SELECT f.id AS frame_id, f.n, f.zone_id, f.node_id, f.card_id, f.model, f.mib AS size, p.id AS project_id, p.slug,
+         a.form, a.attempt_id, s.id AS share_id, s.memory_mib::bigint AS mib,
          greatest(f.lo, ceil(extract(epoch FROM lower(s.period)))::bigint) AS lo,
          least(f.hi, ceil(extract(epoch FROM coalesce(a.closing_at, 'infinity'::timestamptz)))) AS turn,
          least(f.hi, ceil(extract(epoch FROM coalesce(upper(s.period), 'infinity'::timestamptz)))) AS hi
-  FROM ledger_cardshare s
-  JOIN frame f ON f.card_id = s.card_id AND f.node_id = s.node_id AND f.period && s.period
-  JOIN ledger_allocation a ON a.id = s.allocation_id JOIN ledger_project p ON p.id = a.project_id
+  FROM win JOIN ledger_allocation a ON a.period && win.span JOIN ledger_project p ON p.id = a.project_id
+  JOIN ledger_cardshare s ON s.allocation_id = a.id
+  JOIN frame f ON f.n = win.n AND f.card_id = s.card_id AND f.node_id = s.node_id AND f.period && s.period
 ),
 part AS (
   SELECT t.*, 'used' AS account, lo AS since, greatest(lo, least(turn, hi))::bigint AS until FROM taken t
@@ -43,7 +45,8 @@ part AS (
   SELECT t.*, 'cleaning', greatest(lo, turn)::bigint, greatest(lo, turn, hi)::bigint FROM taken t
 ),
 held AS (
-  SELECT f.id AS frame_id, greatest(f.lo, ceil(extract(epoch FROM lower(h.period)))::bigint) AS lo,
+  SELECT f.id AS frame_id, h.id AS hold_id, lower(h.period) AS began,
+         greatest(f.lo, ceil(extract(epoch FROM lower(h.period)))::bigint) AS lo,
          least(f.hi, ceil(extract(epoch FROM coalesce(upper(h.period), 'infinity'::timestamptz))))::bigint AS hi
   FROM ledger_hold h JOIN frame f ON (h.card_id = f.card_id OR h.node_id = f.node_id) AND f.period && h.period
 ),
@@ -51,8 +54,8 @@ held AS (
 bound AS (
   SELECT f.id AS frame_id, greatest(f.lo, ceil(extract(epoch FROM lower(a.period)))::bigint) AS lo,
          least(f.hi, ceil(extract(epoch FROM coalesce(upper(a.period), 'infinity'::timestamptz))))::bigint AS hi
-  FROM ledger_allocation a JOIN frame f ON a.node_id = f.node_id AND f.period && a.period
-  WHERE a.form IN ('block', 'whole')
+  FROM win JOIN ledger_allocation a ON a.period && win.span AND a.form IN ('block', 'whole')
+  JOIN frame f ON f.n = win.n AND f.node_id = a.node_id AND f.period && a.period
 ),
 event AS (
   SELECT id AS frame_id, lo AS t, mib AS cap, 0::bigint AS busy, 0 AS holds, 0 AS bonds FROM frame
@@ -74,7 +77,7 @@ stretch AS (
   FROM moment WINDOW w AS (PARTITION BY frame_id ORDER BY t)
 ),
 rest AS (
-  SELECT f.n, f.zone_id, f.model, f.mib AS size, s.lo, s.hi, (s.cap - s.busy)::bigint AS mib,
+  SELECT f.id AS frame_id, f.card_id, f.n, f.zone_id, f.model, f.mib AS size, s.lo, s.hi, (s.cap - s.busy)::bigint AS mib,
          CASE WHEN s.holds > 0 THEN 'held' WHEN s.busy > 0 OR s.bonds > 0 THEN 'stranded' ELSE 'free' END AS account
   FROM stretch s JOIN frame f ON f.id = s.frame_id WHERE s.hi > s.lo AND s.cap > s.busy
 ),
@@ -142,5 +145,7 @@ total AS (
     ('headroom', h.from_free + h.from_stranded), ('free', -h.from_free), ('stranded', -h.from_stranded)
   ) AS x (account, amount) WHERE %(project)s::text IS NULL
 )
-SELECT n, zone_id, model, account, project_id, slug, form, size, sum(amount)::bigint
-FROM total GROUP BY 1, 2, 3, 4, 5, 6, 7, 8 HAVING sum(amount) <> 0
+-- answer
+SELECT n, zone_id, model, account, project_id, t.slug, form, size, sum(amount)::bigint, z.slug
+FROM total t LEFT JOIN ledger_zone z ON z.id = t.zone_id
+GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 10 HAVING sum(amount) <> 0

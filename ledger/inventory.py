@@ -20,6 +20,7 @@ from ledger.models import Allocation, Block, Card, CardSeat, Hold, Link, Node, U
 from ledger.vocabulary import HoldKind, NodeState
 
 SYNC_RULE = "inventory-sync/1"
+ZONE_PLAN_RULE = "zone-plan"  # the rule of a hold that a zone plan placed is zone-plan/ and the number of the plan
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,10 @@ def end_hold(*, hold_id: int, reason: str, actor: User | None, via: str, request
         hold = Hold.objects.select_for_update(no_key=True).get(pk=hold_id)
         if not hold.period.upper_inf:
             raise Conflict(_("This hold has ended already."), code="hold_ended")
+        if hold.rule.startswith(f"{ZONE_PLAN_RULE}/"):
+            number = hold.rule.partition("/")[2]
+            text = _("Zone plan %(number)s drains this node; cancel the plan to return it.") % {"number": number}
+            raise Conflict(text, code="zone_plan")
         end_hold_inside(hold, reason, actor, via, request_id)
         return hold
 

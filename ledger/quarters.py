@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Final
 
 from django.db import connection, transaction
-from django.db.models import F, Sum
+from django.db.models import F
 
 from ledger import balance
-from ledger.balance import Cut, Window
+from ledger.balance import NOWHERE, Cell, Cut, Sums, Window
 from ledger.clock import database_now
 from ledger.models import RollUp, UsageQuarter
 
@@ -135,26 +136,45 @@ def redo(start: dt.datetime, end: dt.datetime) -> int:
 # -- read -------------------------------------------------------------------------------------------------------------
 
 
-def rolled_part(start: dt.datetime, end: dt.datetime) -> Window | None:
-    """The whole quarters inside [start, end) that are rolled up, or None."""
+def rolled_parts(wanted: Sequence[Window]) -> list[Window | None]:
+    """The whole quarters inside each window [start, end) that are rolled up, or None."""
     mark = RollUp.objects.filter(pk=1).first()
     if mark is None:
-        return None
-    first, last = max(_ceiling(start), mark.since), min(floor(end), mark.until)
-    return (first, last) if first < last else None
+        return [None for _ in wanted]
+    inside = [(max(_ceiling(start), mark.since), min(floor(end), mark.until)) for start, end in wanted]
+    return [(first, last) if first < last else None for first, last in inside]
 
 
-def rows(part: Window, cut: Cut) -> Counter[tuple[str, str, str, int]]:
-    """MiB-seconds by (account, project slug, form, card memory MiB) over rolled-up quarters."""
-    found = UsageQuarter.objects.filter(starts_at__gte=part[0], starts_at__lt=part[1], simulated=cut.simulated)
-    if cut.zone is not None:
-        found = found.filter(zone__slug=cut.zone)
-    if cut.model is not None:
-        found = found.filter(model=cut.model)
-    if cut.project is not None:
-        found = found.filter(project__slug=cut.project)
-    groups = found.values_list("account", "project__slug", "form", "card_memory_mib").annotate(total=Sum("mib_seconds"))
-    return Counter({(account, slug or "", form, size): int(n) for account, slug, form, size, n in groups.order_by()})
+# ids are grouped and only the few groups get their names: with names inside it takes half as long again
+ROWS: Final = """
+SELECT g.bucket, g.account, coalesce(z.slug, %(nowhere)s), g.model, coalesce(p.slug, ''), g.form, g.size, g.total FROM (
+  SELECT width_bucket(starts_at, %(edges)s::timestamptz[]) AS bucket, account, zone_id, model, project_id, form,
+         card_memory_mib AS size, sum(mib_seconds)::bigint AS total
+  FROM ledger_usagequarter
+  WHERE starts_at >= %(first)s AND starts_at < %(last)s AND simulated = %(simulated)s
+    AND (%(model)s::text IS NULL OR model = %(model)s)
+    AND (%(project)s::text IS NULL OR project_id = (SELECT id FROM ledger_project WHERE slug = %(project)s))
+    AND CASE %(zone)s::text WHEN %(nowhere)s THEN zone_id IS NULL
+        ELSE %(zone)s::text IS NULL OR zone_id = (SELECT id FROM ledger_zone WHERE slug = %(zone)s) END
+  GROUP BY 1, 2, 3, 4, 5, 6, 7
+) AS g LEFT JOIN ledger_zone z ON z.id = g.zone_id LEFT JOIN ledger_project p ON p.id = g.project_id
+"""
+
+
+def rows(parts: Sequence[Window], cut: Cut) -> list[Sums]:
+    """MiB-seconds by cell over the rolled-up quarters of each part, in one query. Parts are in order, apart from each
+    other, and on the edges of quarters."""
+    sums: list[Sums] = [Counter() for _ in parts]
+    if not parts:
+        return sums
+    edges = [edge for part in parts for edge in part]
+    values = {**asdict(cut), "edges": edges, "first": edges[0], "last": edges[-1], "nowhere": NOWHERE}
+    with connection.cursor() as cursor:
+        cursor.execute(ROWS, values)
+        for bucket, *cell, total in cursor.fetchall():
+            if bucket % 2:  # 1 is the first part, 3 the second; an even one lies between two
+                sums[bucket // 2][Cell(*cell)] += total
+    return sums
 
 
 # -- check ------------------------------------------------------------------------------------------------------------

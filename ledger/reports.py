@@ -1,49 +1,46 @@
 """The balance: capacity = used + cleaning + held + headroom + idle, in MiB-seconds, derived from the book by one
-query (ledger/balance.sql); windows over a day read their whole quarters from the roll-up. Reads only.
+query (ledger/balance.sql); windows over two hours read their whole quarters from the roll-up. Reads only.
 
 Units: `exact` is integer MiB-seconds of card memory; the top level is card-seconds (each card's MiB-seconds divided by
-its memory), rounded by largest remainder so that both sides still agree.
+its memory), rounded by largest remainder so that both sides and every split of them still agree.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ledger import quarters
-from ledger.balance import Cut, Window, lines
+from ledger.balance import Cell, Cut, Sums, Window, lines
 from ledger.models import Project, User
 from ledger.vocabulary import Account
 
 ACCOUNTS: Final = tuple(account.value for account in Account)
-OTHERS: Final = "(others)"
-LONG: Final = dt.timedelta(days=1)  # above it the roll-up pays; below it the book itself answers as fast
+OTHERS: Final = "(others)"  # projects that the viewer may not see, together; no slug has parentheses
+LONG: Final = dt.timedelta(hours=2)  # above it the roll-up pays; below it the book itself answers as fast
 Row = tuple[str, str, str, int, int]  # account, project slug, form, card memory MiB, MiB-seconds
-Sums = Counter[tuple[str, str, str, int]]
-
-
-def _derived(windows: Sequence[Window], cut: Cut) -> list[Sums]:
-    """The accounts of each window, from the book."""
-    sums: list[Sums] = [Counter() for _ in windows]
-    for line in lines(windows, cut):
-        sums[line.window][line.account, line.slug, line.form, line.size] += line.amount
-    return sums
+Key = TypeVar("Key", str, tuple[str, str, str])
+Sizes = Mapping[str, Counter[int]]  # name → card memory MiB → MiB-seconds
+# how the used account is split in an answer → the part of a cell that names the members
+SPLITS: Final[Mapping[str, str]] = {"by_project": "slug", "by_form": "form", "by_zone": "zone", "by_model": "model"}
 
 
 def _sums(windows: Sequence[Window], cut: Cut, *, long: bool) -> list[Sums]:
-    """The accounts of each window: in a long report whole quarters come from the roll-up, the rest from the book."""
-    parts = [quarters.rolled_part(*window) if long else None for window in windows]
-    sums = [Counter() if part is None else quarters.rows(part, cut) for part in parts]
+    """The accounts of each window: in a long report whole quarters come from the roll-up, the rest from the book.
+    Windows are in order and apart from each other."""
+    parts = quarters.rolled_parts(windows) if long else [None for _ in windows]
+    rolled = iter(quarters.rows([part for part in parts if part is not None], cut))
+    sums: list[Sums] = [Counter() if part is None else next(rolled) for part in parts]
     edges: list[tuple[int, Window]] = []
     for n, ((start, end), part) in enumerate(zip(windows, parts, strict=True)):
         ends = [(start, end)] if part is None else [(start, part[0]), (part[1], end)]
         edges += [(n, edge) for edge in ends if edge[0] < edge[1]]
-    for (n, _), found in zip(edges, _derived([edge for _, edge in edges], cut), strict=True):
-        sums[n].update(found)
+    for line in lines([edge for _, edge in edges], cut):
+        sums[edges[line.window][0]][line.cell] += line.amount
     return sums
 
 
@@ -59,7 +56,16 @@ def rows(
     """The accounts of the cut, one row for each (account, project, form, card size)."""
     cut = Cut(zone=zone, project=project, model=model, simulated=simulated)
     (sums,) = _sums([(start, end)], cut, long=end - start > LONG)
-    return [(*key, amount) for key, amount in sorted(sums.items()) if amount]
+    found: Counter[tuple[str, str, str, int]] = Counter()
+    for cell, amount in sums.items():
+        found[cell.account, cell.slug, cell.form, cell.size] += amount
+    return [(*key, amount) for key, amount in sorted(found.items()) if amount]
+
+
+def cells(start: dt.datetime, end: dt.datetime, cut: Cut, viewer: User | None = None) -> Sums:
+    """The accounts of the cut by cell; projects that `viewer` may not see are all named "(others)"."""
+    (sums,) = _sums([(start, end)], cut, long=end - start > LONG)
+    return _masked(sums, visible_slugs(viewer))
 
 
 def balance(
@@ -75,85 +81,102 @@ def balance(
     """The balance of [start, end). Projects that `viewer` may not see stand together under "(others)".
 
     With `project` the cut is what that project held: capacity = used + cleaning."""
-    cut = Cut(zone=zone, project=project, model=model, simulated=simulated)
-    (sums,) = _sums([(start, end)], cut, long=end - start > LONG)
-    return _answer((start, end), sums, cut, _visible(viewer))
+    cut = {"zone": zone, "project": project, "model": model, "simulated": simulated}
+    return balances([(start, end)], viewer=viewer, **cut)[0]
 
 
-def _visible(viewer: User | None) -> set[str] | None:
-    return None if viewer is None else set(Project.objects.visible_to(viewer).values_list("slug", flat=True))
+def balances(windows: Sequence[Window], *, viewer: User | None = None, **cut: Any) -> list[dict[str, Any]]:
+    """One balance for each window, all from the same few queries. Windows are in order and apart from each other."""
+    chosen, visible = Cut(**cut), visible_slugs(viewer)
+    sums = _sums(windows, chosen, long=any(end - start > LONG for start, end in windows))
+    return [_answer(window, found, chosen, visible) for window, found in zip(windows, sums, strict=True)]
+
+
+def balance_series(edges: Sequence[dt.datetime], *, viewer: User | None = None, **cut: Any) -> list[dict[str, Any]]:
+    """One balance for each stretch between neighbouring edges. A long series reads the roll-up, which pays
+    when its inner edges lie on quarters of an hour."""
+    chosen, visible = Cut(**cut), visible_slugs(viewer)
+    windows = list(pairwise(edges))
+    sums = _sums(windows, chosen, long=edges[-1] - edges[0] > LONG)
+    return [_answer(window, found, chosen, visible) for window, found in zip(windows, sums, strict=True)]
+
+
+def visible_slugs(viewer: User | None) -> set[str] | None:
+    """The projects whose names `viewer` may read; None: all of them."""
+    if viewer is None or viewer.sees_everything:
+        return None
+    return set(Project.objects.visible_to(viewer).values_list("slug", flat=True))
+
+
+def _masked(sums: Sums, visible: set[str] | None) -> Sums:
+    if visible is None:
+        return sums
+    shown: Sums = Counter()
+    for cell, amount in sums.items():
+        shown[cell._replace(slug=OTHERS) if cell.slug and cell.slug not in visible else cell] += amount
+    return shown
 
 
 def _answer(window: Window, sums: Sums, cut: Cut, visible: set[str] | None) -> dict[str, Any]:
-    exact: dict[tuple[str, str, str], int] = defaultdict(int)
-    display: dict[tuple[str, str, str], Fraction] = defaultdict(Fraction)
-    for (account, slug, form, size), amount in sums.items():
-        shown = slug if visible is None or slug in visible or not slug else OTHERS
-        exact[account, shown, form] += amount
-        display[account, shown, form] += Fraction(amount, size)
+    masked = _masked(sums, visible)
+    totals = _sizes(masked, "account")
+    used: Sums = Counter({cell: amount for cell, amount in masked.items() if cell.account == Account.USED and amount})
+    splits = {name: _sizes(used, part) for name, part in SPLITS.items()}
+    cards = _rounded(_cards(totals))
+    total = cards.get(Account.USED, 0)
     return {
         "from": window[0].isoformat(),
         "to": window[1].isoformat(),
         "time_zone": "UTC",
         "simulated": cut.simulated,
         "unit": "card_seconds",
-        **_shape(_rounded(display)),
-        "exact": {"unit": "mib_seconds", **_shape(exact)},
+        **_shape(cards, {name: _rounded(_cards(split), total) for name, split in splits.items()}),
+        "exact": {
+            "unit": "mib_seconds",
+            **_shape(_exact(totals), {name: _exact(split) for name, split in splits.items()}),
+        },
     }
 
 
-def balance_series(
-    start: dt.datetime, end: dt.datetime, buckets: int, *, viewer: User | None = None, **cut: Any
-) -> list[dict[str, Any]]:
-    """One balance for each of `buckets` about equal parts of the window, cut at whole seconds; parts of a long window
-    are cut at quarters of an hour, where the roll-up can serve them."""
-    total = int((end - start).total_seconds())
-    inner = [start + dt.timedelta(seconds=total * i // buckets) for i in range(1, buckets)]
-    long = end - start > LONG
-    edges = [start, *(quarters.floor(edge) if long else edge for edge in inner), end]
-    windows = [(a, b) for a, b in pairwise(edges) if b > a]
-    chosen, visible = Cut(**cut), _visible(viewer)
-    sums = _sums(windows, chosen, long=long)
-    return [_answer(window, found, chosen, visible) for window, found in zip(windows, sums, strict=True)]
+def _sizes(sums: Sums, part: str) -> Sizes:
+    """The amounts by one part of their cells, still apart by card size."""
+    place = Cell._fields.index(part)
+    found: defaultdict[str, Counter[int]] = defaultdict(Counter)
+    for cell, amount in sorted(sums.items()):
+        found[str(cell[place])][cell.size] += amount
+    return found
 
 
-def _rounded(values: Mapping[tuple[str, str, str], Fraction]) -> dict[tuple[str, str, str], int]:
-    """Whole numbers whose sum is the rounded sum: largest remainder, ties by name."""
+def _exact(groups: Sizes) -> dict[str, int]:
+    return {name: sum(sizes.values()) for name, sizes in groups.items()}
+
+
+def _cards(groups: Sizes) -> dict[str, Fraction]:
+    """Card-seconds."""
+    return {
+        name: sum((Fraction(amount, size) for size, amount in sizes.items()), Fraction(0))
+        for name, sizes in groups.items()
+    }
+
+
+def _rounded(values: Mapping[Key, Fraction], total: int | None = None) -> dict[Key, int]:
+    """Whole numbers whose sum is `total` (default: the rounded sum): largest remainder, ties by name."""
     floors = {key: int(value) for key, value in values.items()}
-    missing = round(sum(values.values(), Fraction(0))) - sum(floors.values())
+    whole = round(sum(values.values(), Fraction(0))) if total is None else total
+    missing = whole - sum(floors.values())
     order = sorted(values, key=lambda key: (floors[key] - values[key], key))
     for key in order[:missing]:
         floors[key] += 1
     return floors
 
 
-def _shape(values: Mapping[tuple[str, str, str], int]) -> dict[str, Any]:
-    totals = {name: _sum(v for (account, _, _), v in values.items() if account == name) for name in ACCOUNTS}
-    used = {key: v for key, v in values.items() if key[0] == "used" and v}
+def _shape(totals: Mapping[str, int], splits: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    of = {name: totals.get(name, 0) for name in ACCOUNTS}
     return {
-        "capacity": sum(totals.values()),
-        "used": {
-            "total": totals["used"],
-            "by_project": _group(used, 1),
-            "by_form": _group(used, 2),
-        },
-        "cleaning": totals["cleaning"],
-        "held": totals["held"],
-        "headroom": totals["headroom"],
-        "idle": {
-            "free": totals["free"],
-            "stranded": totals["stranded"],
-            "total": totals["free"] + totals["stranded"],
-        },
+        "capacity": sum(of.values()),
+        "used": {"total": of["used"], **{name: dict(sorted(split.items())) for name, split in splits.items()}},
+        "cleaning": of["cleaning"],
+        "held": of["held"],
+        "headroom": of["headroom"],
+        "idle": {"free": of["free"], "stranded": of["stranded"], "total": of["free"] + of["stranded"]},
     }
-
-
-def _sum(values: Iterable[int]) -> int:
-    return sum(values)
-
-
-def _group(values: Mapping[tuple[str, str, str], int], part: int) -> dict[str, int]:
-    grouped: dict[str, int] = defaultdict(int)
-    for key, value in sorted(values.items()):
-        grouped[key[part]] += value
-    return dict(grouped)

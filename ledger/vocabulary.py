@@ -215,6 +215,7 @@ class Refusal(StrEnum):
     ASK_LATER = "ask_later"  # this ask counts only after its waiting time
     QUOTA = "quota"  # the project's quota is used up
     PROJECT_ENDED = "project_ended"
+    HELD_BY_OPERATOR = "held_by_operator"  # the job waits until an operator releases it
     LOST_RACE = "lost_race"  # the database refused the placement; tried again at once
 
 

@@ -11,83 +11,71 @@ from typing import Any, Final
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from portal import labels
-
-Balance = Mapping[str, Any]
-
-# The pattern of each account tells it apart without colour; colours are --gc-account-… in static/css/app.css.
-ACCOUNT_MARKS: Final[Mapping[str, str]] = {
-    "used": "",
-    "cleaning": ".",
-    "held": "x",
-    "headroom": "-",
-    "stranded": "/",
-    "free": "",
-}
+from portal.stacks import EVERYTHING, Balance, Band, lines_url
 
 TICKS: Final = {"tickformat": "%H:%M\n%Y-%m-%d", "hoverformat": "%Y-%m-%d %H:%M", "tickangle": 0, "nticks": 9}
+DAYS: Final = {"tickformat": "%m-%d\n%Y", "hoverformat": "%Y-%m-%d", "tickangle": 0, "nticks": 12}
 PATTERN: Final = {"fillmode": "overlay", "size": 6, "solidity": 0.25}
-DEFAULT_BUCKETS: Final = 24
-BUCKETS: Final[Mapping[dt.timedelta, int]] = {dt.timedelta(days=7): 28, dt.timedelta(days=30): 30}  # 6 h, 1 day
+NEARLY_A_DAY: Final = dt.timedelta(hours=20)  # a day of the reader may be 23 hours long
 
 
-def buckets(start: dt.datetime, end: dt.datetime) -> int:
-    """How many equal parts to cut a window into; never shorter than a second."""
-    length = end - start
-    return min(BUCKETS.get(length, DEFAULT_BUCKETS), max(1, int(length.total_seconds())))
-
-
-def account_names() -> dict[str, str]:
-    return {str(account): str(look.label) for account, look in labels.ACCOUNTS.items()}
-
-
-def amount(balance: Balance, account: str) -> int:
-    """The account's total in the unit of `balance`."""
-    if account in ("free", "stranded"):
-        return int(balance["idle"][account])
-    return int(balance["used"]["total"] if account == "used" else balance[account])
-
-
-def bucket_rows(series: Sequence[Balance]) -> list[dict[str, Any]]:
-    """One row a bucket: its start and end, and the average cards in each account, for the chart and its table."""
+def bar_rows(series: Sequence[Balance], bands: Sequence[Band], cut: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row a bar: its start and end, and for each band the average cards, the exact amount and its ledger lines."""
     rows = []
     for balance in series:
         start, end = dt.datetime.fromisoformat(balance["from"]), dt.datetime.fromisoformat(balance["to"])
         seconds = (end - start).total_seconds()
-        cards = {name: round(amount(balance, name) / seconds, 2) for name in ACCOUNT_MARKS}
-        rows.append({"start": start, "end": end, "cards": cards, "capacity": round(balance["capacity"] / seconds, 2)})
+        cells = [
+            {
+                "cards": round(band.amount(balance) / seconds, 2),
+                "exact": band.amount(balance["exact"]),
+                "url": lines_url(start, end, cut, band.lines),
+            }
+            for band in bands
+        ]
+        capacity = {
+            "cards": round(balance["capacity"] / seconds, 2),
+            "exact": balance["exact"]["capacity"],
+            "url": lines_url(start, end, cut, EVERYTHING),
+        }
+        rows.append({"start": start, "end": end, "cells": cells, "capacity": capacity})
     return rows
 
 
-def balance_figure(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Stacked bars, one a bucket, in average cards; times in the reader's zone, which stands on the axis."""
+def balance_figure(rows: Sequence[Mapping[str, Any]], bands: Sequence[Band]) -> dict[str, Any]:
+    """Stacked bars in average cards; times in the reader's zone, which stands on the axis."""
     import plotly.graph_objects as go  # half a second that only this page pays
 
-    names = account_names()
-    zone = _fixed_zone(rows)
-    middles = [(row["start"] + (row["end"] - row["start"]) / 2).astimezone(zone) for row in rows]
-    widths = [(row["end"] - row["start"]).total_seconds() * 1000 for row in rows]
+    by_day = all(row["end"] - row["start"] >= NEARLY_A_DAY for row in rows[1:-1]) and len(rows) > 2
+    zone = None if by_day else _fixed_zone(rows)
+    spans = [(_wall(row["start"], zone), _wall(row["end"], zone)) for row in rows]
     figure = go.Figure(layout={"template": "none"})
-    for account, pattern in ACCOUNT_MARKS.items():
+    for number, band in enumerate(bands):
         figure.add_bar(
-            name=names[account],
-            meta=account,
-            x=[moment.strftime("%Y-%m-%d %H:%M:%S") for moment in middles],
-            y=[row["cards"][account] for row in rows],
-            width=widths,
-            marker={"line": {"width": 0}, "pattern": {**PATTERN, "shape": pattern}},
+            name=band.name,
+            meta=band.meta,
+            x=[(start + (end - start) / 2).strftime("%Y-%m-%d %H:%M:%S") for start, end in spans],
+            y=[row["cells"][number]["cards"] for row in rows],
+            width=[(end - start).total_seconds() * 1000 for start, end in spans],
+            marker={"line": {"width": 0}, "pattern": {**PATTERN, "shape": band.pattern}},
             hovertemplate="%{y:,.2f}",
         )
+    name = timezone.get_current_timezone_name() if zone is None else _zone_name(zone)
     figure.update_layout(
         barmode="stack",
         bargap=0,
         hovermode="x unified",
         margin={"l": 56, "r": 8, "t": 52, "b": 48},
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
-        xaxis={"title": {"text": _("time (%(zone)s)") % {"zone": _zone_name(zone)}}, "type": "date", **TICKS},
+        xaxis={"title": {"text": _("time (%(zone)s)") % {"zone": name}}, "type": "date", **(DAYS if by_day else TICKS)},
         yaxis={"title": {"text": _("cards (average)")}, "rangemode": "tozero"},
     )
     return plain(figure)
+
+
+def _wall(moment: dt.datetime, zone: dt.timezone | None) -> dt.datetime:
+    """What a clock shows: one with a fixed offset, or the reader's, which days may follow without meeting twice."""
+    return (timezone.localtime(moment) if zone is None else moment.astimezone(zone)).replace(tzinfo=None)
 
 
 def _fixed_zone(rows: Sequence[Mapping[str, Any]]) -> dt.timezone:

@@ -5,7 +5,6 @@ Filter forms never fail a page: a value that is not right is named beside its fi
 
 from __future__ import annotations
 
-import datetime as dt
 import shlex
 import zoneinfo
 from collections.abc import Iterable, Mapping
@@ -21,8 +20,6 @@ from django.utils.translation import pgettext_lazy
 from ledger.models import Card, Project, User, Zone
 from portal import labels
 
-LONGEST_WINDOW: Final = dt.timedelta(days=3 * 366)
-EARLIEST: Final = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 BIG: Final = 2**31 - 1
 # JobInput's field -> the field of the page, where the names differ
 PAGE_FIELDS: Final[Mapping[str, str]] = {"cpu_milli": "cpu_cores", "walltime_s": "walltime_min"}
@@ -64,10 +61,6 @@ def _style(form: forms.Form | forms.ModelForm) -> None:  # type: ignore[type-arg
         elif isinstance(field.widget, forms.CheckboxInput):
             kind = "form-check-input"
         field.widget.attrs["class"] = f"{kind} {field.widget.attrs.get('class', '')}".strip()
-
-
-def _moment_input() -> forms.DateTimeInput:
-    return forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
 
 
 class SubmitForm(forms.Form):
@@ -276,68 +269,6 @@ class NodeFilter(FilterForm):
     )
     model = forms.ChoiceField(label=_("Card model"), required=False)
     free = forms.IntegerField(label=_("Free cards, at least"), required=False, min_value=0, max_value=1000)
-
-
-class BooksForm(FilterForm):
-    """The window and the cut of the balance. A value that is not right is named and its default stands."""
-
-    WINDOWS: Final = {"24h": dt.timedelta(hours=24), "7d": dt.timedelta(days=7), "30d": dt.timedelta(days=30)}
-
-    window = forms.ChoiceField(
-        label=_("Window"),
-        required=False,
-        choices=[
-            ("24h", _("last 24 hours")),
-            ("7d", _("last 7 days")),
-            ("30d", _("last 30 days")),
-            ("own", _("from … to")),
-        ],
-    )
-    start = forms.DateTimeField(label=_("From"), required=False, widget=_moment_input())
-    end = forms.DateTimeField(label=_("To"), required=False, widget=_moment_input())
-    hardware = forms.ChoiceField(label=_("Hardware"), required=False, choices=HARDWARE)
-    zone = forms.ChoiceField(label=_("Zone"), required=False)
-    project = forms.ChoiceField(label=_("Project"), required=False)
-    model = forms.ChoiceField(label=_("Card model"), required=False)
-    unit = forms.ChoiceField(
-        label=_("Unit"),
-        required=False,
-        choices=[("card_hours", _("card-hours")), ("mib_seconds", _("MiB-seconds (exact)"))],
-    )
-
-    def clean(self) -> None:
-        start, end = self.cleaned_data.get("start"), self.cleaned_data.get("end")
-        if self.cleaned_data.get("window") != "own":
-            return
-        for name, moment in (("start", start), ("end", end)):
-            if moment is not None and moment.replace(tzinfo=dt.UTC) < EARLIEST:
-                self.add_error(name, _("Times before the year 2000 are not kept."))
-        if start and end and start >= end:
-            self.add_error("end", _("“To” must lie after “from”."))
-        elif start and end and end - start > LONGEST_WINDOW:
-            self.add_error("start", _("The window is longer than three years."))
-
-    def span(self, now: dt.datetime) -> tuple[dt.datetime, dt.datetime]:
-        """Whole seconds of UTC, never later than now: the future has no books."""
-        now = now.astimezone(dt.UTC).replace(microsecond=0)
-        length = self.WINDOWS.get(self.chosen.get("window", "24h"))
-        if length is not None:
-            return now - length, now
-        end = min(self.chosen.get("end") or now, now).replace(microsecond=0)
-        start = (self.chosen.get("start") or end - dt.timedelta(days=1)).replace(microsecond=0)
-        if start >= end:
-            self.add_error("start", _("“From” lies in the future, which has no books yet."))
-            return now - dt.timedelta(days=1), now
-        return start.astimezone(dt.UTC), end.astimezone(dt.UTC)
-
-    @property
-    def cut(self) -> dict[str, Any]:
-        """The arguments of ledger.reports.balance that this form chooses."""
-        return {"simulated": self.simulated} | {name: self.chosen.get(name) for name in ("zone", "project", "model")}
-
-    @property
-    def exact(self) -> bool:
-        return self.chosen.get("unit") == "mib_seconds"
 
 
 class AccountForm(forms.ModelForm):  # type: ignore[type-arg]

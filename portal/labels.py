@@ -14,6 +14,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
+from ledger.people import TokenState
 from ledger.vocabulary import (
     Account,
     AllocationState,
@@ -33,6 +34,7 @@ from ledger.vocabulary import (
     Refusal,
     SiteRole,
 )
+from scheduler.models import MoveState, PlanKind, PlanState
 
 Text = str | Promise
 
@@ -167,6 +169,31 @@ SITE_ROLES: Final[Mapping[StrEnum, Look]] = {
     SiteRole.ADMIN: Look(pgettext_lazy("site role", "administrator")),
 }
 
+TOKEN_STATES: Final[Mapping[StrEnum, Look]] = {
+    TokenState.LIVE: Look(pgettext_lazy("token state", "live"), "●", "good"),
+    TokenState.EXPIRED: Look(pgettext_lazy("token state", "expired"), "⏲", "quiet"),
+    TokenState.REVOKED: Look(pgettext_lazy("token state", "revoked"), "⊘", "quiet"),
+}
+
+ZONE_PLANS: Final[Mapping[StrEnum, Look]] = {
+    PlanState.RUNNING: Look(pgettext_lazy("zone plan", "at work"), "▶", "go"),
+    PlanState.DONE: Look(pgettext_lazy("zone plan", "done"), "✓", "good"),
+    PlanState.CANCELLED: Look(pgettext_lazy("zone plan", "cancelled"), "⊘", "quiet"),
+}
+
+ZONE_PLAN_KINDS: Final[Mapping[StrEnum, Look]] = {
+    PlanKind.LIST: Look(pgettext_lazy("zone plan", "by list")),
+    PlanKind.RATIO: Look(pgettext_lazy("zone plan", "by ratio")),
+    PlanKind.UNDO: Look(pgettext_lazy("zone plan", "undo")),
+}
+
+ZONE_MOVES: Final[Mapping[StrEnum, Look]] = {
+    MoveState.PLANNED: Look(pgettext_lazy("zone move", "left to do"), "○", "wait"),
+    MoveState.DRAINING: Look(pgettext_lazy("zone move", "draining"), "⇣", "warn"),
+    MoveState.MOVED: Look(pgettext_lazy("zone move", "moved"), "✓", "good"),
+    MoveState.DROPPED: Look(pgettext_lazy("zone move", "stayed"), "⊘", "quiet"),
+}
+
 # Why nodes were not offered. Each sentence stands after "N nodes:" or alone.
 REFUSALS: Final[Mapping[StrEnum, Text]] = {
     Refusal.SIMULATED: _("real work never runs on simulated nodes, nor the reverse"),
@@ -193,6 +220,7 @@ REFUSALS: Final[Mapping[StrEnum, Text]] = {
     Refusal.ASK_LATER: _("this wish counts only after its waiting time"),
     Refusal.QUOTA: _("the project's quota is used up"),
     Refusal.PROJECT_ENDED: _("the project has ended"),
+    Refusal.HELD_BY_OPERATOR: _("an operator holds the job back until it is released"),
     Refusal.LOST_RACE: _("another job took the place first; tried again at once"),
 }
 
@@ -213,12 +241,21 @@ TABLES: Final[Mapping[str, Mapping[StrEnum, Look]]] = {
     "account": ACCOUNTS,
     "project_role": PROJECT_ROLES,
     "site_role": SITE_ROLES,
+    "zone_plan": ZONE_PLANS,
+    "zone_plan_kind": ZONE_PLAN_KINDS,
+    "zone_move": ZONE_MOVES,
+    "token": TOKEN_STATES,
 }
 
 
 def look(table: str, word: str) -> Look:
     """The look of a word; a word that the table does not know is shown as it is, quietly."""
     return {str(key): value for key, value in TABLES[table].items()}.get(str(word), Look(str(word)))
+
+
+def text(table: str, word: str) -> str:
+    """The label in the language of this moment, for files and sentences."""
+    return str(look(table, word).label)
 
 
 def refusal(word: str) -> Text:

@@ -1,5 +1,6 @@
 """The one settings file. Values come from typed environment variables (portal.environment) and fail loudly."""
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ ALLOWED_HOSTS = env.items("ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
 PORTAL_URL = env.text("PORTAL_URL", "http://127.0.0.1:8000")
 CSRF_TRUSTED_ORIGINS = env.items("CSRF_TRUSTED_ORIGINS", "")
 HTTPS = env.flag("HTTPS")
+PROXIES = env.integer("PROXIES", 0)  # how many of ours stand in front and write X-Forwarded-For and X-Forwarded-Proto
+METRICS_TOKEN = env.text("METRICS_TOKEN")
+RATE_FACTOR = env.integer("RATE_FACTOR", 1)  # multiplies portal.api.throttles.RATES; 0 = nobody is refused
 
 INSTALLED_APPS = [
     "django.contrib.auth",
@@ -33,6 +37,7 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "guardian",
     "django_htmx",
+    "axes",
     "ledger",
     "scheduler",
     "portal",
@@ -48,9 +53,12 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "portal.middleware.personal",
+    "portal.sessions.activity",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "portal.api.throttles.PageRates",
+    "axes.middleware.AxesMiddleware",
 ]
 ROOT_URLCONF = "portal.urls"
 WSGI_APPLICATION = "portal.wsgi.application"
@@ -77,7 +85,11 @@ DATABASES = {
     )
 }
 AUTH_USER_MODEL = "ledger.User"
-AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend", "guardian.backends.ObjectPermissionBackend"]
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",  # first: it closes the door before a password is looked at
+    "django.contrib.auth.backends.ModelBackend",
+    "guardian.backends.ObjectPermissionBackend",
+]
 ANONYMOUS_USER_NAME = None
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
@@ -87,6 +99,21 @@ LOGIN_URL = "sign-in"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "sign-in"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# Failed passwords until the door is closed: of an account from one address, and of an address over all accounts.
+SIGN_IN_LIMIT = env.integer("SIGN_IN_LIMIT", 5, at_least=1)
+SIGN_IN_ADDRESS_LIMIT = env.integer("SIGN_IN_ADDRESS_LIMIT", 50, at_least=1)
+AXES_HANDLER = "portal.signin.Handler"
+AXES_FAILURE_LIMIT = SIGN_IN_LIMIT
+AXES_COOLOFF_TIME = dt.timedelta(minutes=env.integer("SIGN_IN_WAIT_MINUTES", 15, at_least=1))
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_LOCKOUT_CALLABLE = "portal.signin.locked_out"
+AXES_USERNAME_CALLABLE = "portal.signin.counted_name"
+AXES_CLIENT_IP_CALLABLE = "portal.origin.counted_address"
+AXES_RESET_ON_SUCCESS = True
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_DISABLE_ACCESS_LOG = True  # the audit trail has every sign-in
+AXES_VERBOSE = False
 
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
@@ -101,11 +128,16 @@ WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
 WHITENOISE_MAX_AGE = 3600
 
+SESSION_ENGINE = "ledger.sessions"
+SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = (f"{'__Host-' if HTTPS else ''}{name}" for name in ("sessionid", "csrftoken"))
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
-SESSION_COOKIE_AGE = 12 * 3600
+SESSION_COOKIE_AGE = 3600 * env.integer("SESSION_HOURS", 12, at_least=1)  # after the sign-in, whatever happens
+SESSION_IDLE_MINUTES = env.integer("SESSION_IDLE_MINUTES", 120, at_least=1)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SECURE_SSL_REDIRECT = HTTPS
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if PROXIES else None
 SECURE_HSTS_SECONDS = 31_536_000 if HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
 SECURE_REFERRER_POLICY = "same-origin"
@@ -131,6 +163,7 @@ REST_FRAMEWORK = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_THROTTLE_CLASSES": ["portal.api.throttles.PerCaller"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["portal.api.parsing.StrictJSONParser"],
     "DEFAULT_PAGINATION_CLASS": "portal.api.paging.NewestFirst",
@@ -175,6 +208,7 @@ CELERY_TASK_ROUTES = {
     "scheduler.run_commands": {"queue": "drivers"},
     "scheduler.observe": {"queue": "drivers"},
     "scheduler.sync_inventory": {"queue": "inventory"},
+    "scheduler.zones": {"queue": "inventory"},
     "scheduler.reconcile": {"queue": "inventory"},
     "ledger.seal_audit": {"queue": "books"},
     "ledger.roll_up": {"queue": "books"},
@@ -192,11 +226,14 @@ CELERY_BEAT_SCHEDULE = {
     "run-commands": every(1, "scheduler.run_commands"),
     "observe": every(1, "scheduler.observe"),
     "sync-inventory": every(30, "scheduler.sync_inventory"),
+    "zones": every(5, "scheduler.zones"),
     "reconcile": every(10, "scheduler.reconcile"),
     "seal-audit": every(5, "ledger.seal_audit"),
     "roll-up": every(60, "ledger.roll_up"),
     "check-books": every(60, "ledger.check_books"),
 }
+
+ZONE_WINDOW_HOURS = env.number("ZONE_WINDOW_HOURS", 48.0)  # how long the zones of a zone plan are observed
 
 # How the make-believe hardware of the simulated driver behaves; all draws come from the seed.
 SIMULATED_WORLD: dict[str, Any] = {
@@ -213,5 +250,5 @@ LOGGING = {
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["console"], "level": env.text("LOG_LEVEL", "INFO")},
-    "loggers": {"django.request": {"level": "ERROR"}},
+    "loggers": {"django.request": {"level": "ERROR"}, "axes": {"level": "WARNING"}},
 }

@@ -1,11 +1,14 @@
-"""Decisions, the outbox of commands, drift, and the make-believe hardware of the simulated driver."""
+"""Decisions, the outbox of commands, drift, zone plans, and the make-believe hardware of the simulated driver."""
 
 from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
 
 from django.db import models
 from django.db.models import Q
 
-from ledger.models import Allocation, Attempt, Job
+from ledger.models import Allocation, Attempt, Hold, Job, Node, User, Zone
 from ledger.vocabulary import CommandState, CommandVerb
 
 
@@ -89,6 +92,101 @@ class Drift(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.subject}"
+
+
+class PlanKind(StrEnum):
+    """How the nodes of a zone plan were chosen."""
+
+    LIST = "list"
+    RATIO = "ratio"
+    UNDO = "undo"
+
+
+class PlanState(StrEnum):
+    RUNNING = "running"
+    DONE = "done"
+    CANCELLED = "cancelled"
+
+
+class MoveState(StrEnum):
+    """One node of a zone plan. DROPPED: the plan was cancelled, or the node went its own way."""
+
+    PLANNED = "planned"
+    DRAINING = "draining"
+    MOVED = "moved"
+    DROPPED = "dropped"
+
+
+OPEN_MOVES: Final = frozenset({MoveState.PLANNED, MoveState.DRAINING})
+
+
+class ZonePlan(models.Model):
+    """Nodes that go from zone to zone, with a reason. Its zones are under observation until `window_until`."""
+
+    kind = models.CharField(max_length=8, choices=[(k, k) for k in PlanKind])
+    simulated = models.BooleanField()  # real and simulated nodes never share a plan
+    model = models.CharField(max_length=64, default="")  # by ratio: only nodes with this card model; "" = any
+    targets = models.JSONField(default=dict)  # by ratio: {zone slug: nodes} as they were wanted
+    undoes = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="undone_by")
+    reason = models.CharField(max_length=500)
+    override_reason = models.CharField(max_length=500, default="")  # why the window of an earlier plan didn't count
+    by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    created_at = models.DateTimeField()
+    window_until = models.DateTimeField()
+    state = models.CharField(max_length=10, default=PlanState.RUNNING, choices=[(s, s) for s in PlanState])
+    ended_at = models.DateTimeField(null=True)
+    end_reason = models.CharField(max_length=500, default="")
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=list(PlanState)), name="zone_plan_state_known"),
+            models.CheckConstraint(condition=~Q(reason=""), name="zone_plan_has_a_reason"),
+            models.CheckConstraint(
+                condition=Q(state=PlanState.RUNNING, ended_at__isnull=True)
+                | (~Q(state=PlanState.RUNNING) & Q(ended_at__isnull=False)),
+                name="zone_plan_ended_says_when",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["id"], name="zone_plan_running", condition=Q(state=PlanState.RUNNING)),
+            models.Index(fields=["window_until"], name="zone_plan_window"),
+        ]
+
+    def __str__(self) -> str:
+        return f"zone plan {self.pk}"
+
+
+class ZoneMove(models.Model):
+    """One node of a zone plan: from where to where, and how far it is."""
+
+    plan = models.ForeignKey(ZonePlan, on_delete=models.PROTECT, related_name="moves", db_index=False)
+    node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="zone_moves")
+    from_zone = models.ForeignKey(Zone, on_delete=models.PROTECT, null=True, related_name="+")  # null: in no zone
+    to_zone = models.ForeignKey(Zone, on_delete=models.PROTECT, related_name="+")
+    state = models.CharField(max_length=8, default=MoveState.PLANNED, choices=[(s, s) for s in MoveState])
+    hold = models.ForeignKey(Hold, on_delete=models.PROTECT, null=True, related_name="+")  # the drain of this plan
+    moved_at = models.DateTimeField(null=True)
+    note = models.CharField(max_length=200, default="")  # why it was dropped
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["plan", "node"], name="node_once_a_zone_plan"),
+            models.UniqueConstraint(
+                fields=["node"], condition=Q(state__in=sorted(OPEN_MOVES)), name="one_open_zone_move_a_node"
+            ),
+            models.CheckConstraint(condition=Q(state__in=list(MoveState)), name="zone_move_state_known"),
+            models.CheckConstraint(
+                condition=Q(from_zone__isnull=True) | ~Q(from_zone=models.F("to_zone")), name="zone_move_moves"
+            ),
+            models.CheckConstraint(
+                condition=Q(state=MoveState.MOVED, moved_at__isnull=False)
+                | (~Q(state=MoveState.MOVED) & Q(moved_at__isnull=True)),
+                name="zone_move_moved_says_when",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"node {self.node_id} to zone {self.to_zone_id}"
 
 
 class TaskRun(models.Model):

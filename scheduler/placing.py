@@ -62,7 +62,7 @@ def _rounds() -> dict[str, Any]:
         if not jobs:
             break
         # what the database refused for good would only take room from the others in the next round
-        snap = snapshot.read([job for job in jobs if job.pk not in total.refused_jobs], _over_quota(jobs))
+        snap = snapshot.read([job for job in jobs if job.pk not in total.refused_jobs], over_quota(jobs))
         fleet = snapshot.fleet_of(snap.nodes)
         proposal = plan_fleet(fleet, snap.jobs, snap.reserves, at=snap.at, seed=snap.seed, rule=snap.rule)
         done = commit_plan(snap, proposal)
@@ -75,7 +75,7 @@ def _rounds() -> dict[str, Any]:
     return {"placed": total.placed, "refused": dict(total.refused), "looked_at": len(jobs)}
 
 
-def _over_quota(jobs: Sequence[Job]) -> frozenset[int]:
+def over_quota(jobs: Sequence[Job]) -> frozenset[int]:
     """Jobs that no ask of theirs can start within what is left of the project's grants. Only to explain and to save
     work: the database decides at commit."""
     now = database_now()
@@ -96,8 +96,8 @@ def quota_used(project_id: int, resource: str) -> int:
 
 def _fits(job: Job, ask: dict[str, Any], left: dict[tuple[int, str], int]) -> bool:
     """A lower bound of what the ask needs, against what is left."""
-    nodes, cards = ask["nodes"], ask["nodes"] * ask["cards_per_node"]
     whole = ask["form"] == "whole"
+    nodes, cards = ask["nodes"], ask["nodes"] * max(ask["cards_per_node"], int(whole))  # a machine has at least one
     needs = {
         Resource.WHOLE_NODES: nodes if whole else 0,
         Resource.CARD_MEMORY_MIB: cards * ask["memory_mib"],

@@ -135,7 +135,7 @@ def cancel(*, job_id: int, actor: User, reason: str, via: str, request_id: str =
                 job.save(update_fields=["cancel_reason"])
             return job
         if state == JobState.QUEUED:
-            _cancel_queued(job, actor, text, via, request_id)
+            cancel_queued_inside(job, actor, text, via, request_id)
         elif attempt is not None:
             job.cancel_reason = text
             job.save(update_fields=["cancel_reason"])
@@ -143,7 +143,8 @@ def cancel(*, job_id: int, actor: User, reason: str, via: str, request_id: str =
         return job
 
 
-def _cancel_queued(job: Job, actor: User, reason: str, via: str, request_id: str) -> None:
+def cancel_queued_inside(job: Job, actor: User, reason: str, via: str, request_id: str) -> None:
+    """The step for a job that waits; the caller holds its lock in a durable transaction."""
     job.state, job.cancel_reason, job.message, job.ended_at = JobState.CANCELLED, reason, reason, database_now()
     job.save(update_fields=["state", "cancel_reason", "message", "ended_at"])
     audit.record(

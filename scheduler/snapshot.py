@@ -144,9 +144,9 @@ def node_views() -> tuple[NodeView, ...]:
         if changed:
             cursor.execute(SHARES)
             shares = cursor.fetchall()
-            taken = _by_card(shares)
+            taken = by_card(shares)
             for node_id in changed:
-                view = _filled(kept.empty[node_id], live.get(node_id, {}), taken, node_id in held_nodes, held_cards)
+                view = filled(kept.empty[node_id], live.get(node_id, {}), taken, node_id in held_nodes, held_cards)
                 kept.views[node_id] = (signatures[node_id], view)
             kept.stale |= changed
     return tuple(kept.views[node_id][1] for node_id in kept.empty)
@@ -162,10 +162,17 @@ def fleet_of(nodes: Sequence[NodeView]) -> Fleet:
     return _kept.fleet
 
 
+def live_shares() -> list[tuple[Any, ...]]:
+    """(allocation, card, memory, compute) of every open share."""
+    with connection.cursor() as cursor:
+        cursor.execute(SHARES)
+        return list(cursor.fetchall())
+
+
 Taken = dict[int, tuple[list[tuple[int, int]], list[tuple[int, int]]]]
 
 
-def _by_card(shares: Iterable[tuple[int, int, Any, Any]]) -> Taken:
+def by_card(shares: Iterable[tuple[int, int, Any, Any]]) -> Taken:
     taken: Taken = defaultdict(lambda: ([], []))
     for _, card_id, memory, compute in shares:
         taken[card_id][0].extend(as_intervals(memory))
@@ -173,7 +180,7 @@ def _by_card(shares: Iterable[tuple[int, int, Any, Any]]) -> Taken:
     return taken
 
 
-def _filled(
+def filled(
     view: NodeView,
     live: Mapping[int, tuple[str, int, int]],
     taken: Taken,
@@ -220,12 +227,9 @@ def job_view(job: Job, over_quota: bool = False) -> JobView:
 
 
 def queued_jobs(limit: int = QUEUE_LIMIT) -> list[Job]:
-    """Queued jobs of projects that take work, first come first served inside a priority."""
-    return list(
-        Job.objects.filter(state=JobState.QUEUED, project__state=ProjectState.ACTIVE).order_by(
-            "-priority", "queued_at", "pk"
-        )[:limit]
-    )
+    """Queued jobs that nobody holds back, of projects that take work, first come first served inside a priority."""
+    waiting = Job.objects.filter(state=JobState.QUEUED, held_at=None, project__state=ProjectState.ACTIVE)
+    return list(waiting.order_by("-priority", "queued_at", "pk")[:limit])
 
 
 def read(jobs: Iterable[Job], over_quota: frozenset[int] = frozenset()) -> Snapshot:

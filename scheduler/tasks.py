@@ -13,13 +13,13 @@ from django.db.models import F
 
 from ledger import audit, invariants, quarters
 from ledger.clock import database_now
-from scheduler import commands, observing, placing, reconcile
+from scheduler import commands, observing, placing, reconcile, zones
 from scheduler.models import TaskRun
 from scheduler.placing import single_flight
 from scheduler.wake import answered
 
 log = logging.getLogger(__name__)
-OBSERVE_LOCK, INVENTORY_LOCK, RECONCILE_LOCK = 7_130_003, 7_130_004, 7_130_005
+OBSERVE_LOCK, INVENTORY_LOCK, RECONCILE_LOCK, ZONES_LOCK = 7_130_003, 7_130_004, 7_130_005, 7_130_006
 
 
 def recorded(name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -78,6 +78,11 @@ def sync_inventory() -> dict[str, Any]:
 @shared_task(name="scheduler.reconcile")
 def reconcile_all() -> dict[str, Any]:
     return recorded("scheduler.reconcile", _alone(RECONCILE_LOCK, reconcile.reconcile))
+
+
+@shared_task(name="scheduler.zones")
+def move_zones() -> dict[str, Any]:
+    return recorded("scheduler.zones", _alone(ZONES_LOCK, zones.advance_all))
 
 
 @shared_task(name="ledger.seal_audit")

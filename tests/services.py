@@ -53,6 +53,7 @@ class TestServices:
         os.environ["DATABASE_ROLE"] = ""  # tests create and flush the schema, which only its owner may
         os.environ["GPU_COMMONS_DATA"] = str(self.folder.path)
         os.environ["SECRET_KEY"] = self.folder.secret("secret_key")
+        os.environ.setdefault("RATE_FACTOR", "0")  # one client sends what many would; test_throttling.py counts
         os.environ.setdefault("ALLOWED_HOSTS", "testserver,127.0.0.1,localhost")
 
     def _cluster(self) -> Cluster:

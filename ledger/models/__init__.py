@@ -22,6 +22,7 @@ from ledger.models.people import (
     ProjectUserPermission,
     QuotaGrant,
     User,
+    UserSession,
 )
 from ledger.models.telemetry import CardStatus, Fault, FaultEvent, NodeBoot, NodeReport
 from ledger.models.work import Attempt, Job
@@ -57,5 +58,6 @@ __all__ = [
     "StateTransition",
     "UsageQuarter",
     "User",
+    "UserSession",
     "Zone",
 ]

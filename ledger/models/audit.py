@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Final, Self
+
+from django.contrib.postgres.indexes import GinIndex, OpClass
 from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Upper
 
 from ledger.models.people import Project, User
+
+OF_A_JOB: Final = ("job", "attempt", "allocation")  # target types that tell of a project's work
+
+
+class AuditEventQuerySet(models.QuerySet["AuditEvent"]):
+    def visible_to(self, user: User) -> Self:
+        """Site roles read all of it; others the work of their projects and what they did themselves."""
+        if not user.is_active:
+            return self.none()
+        if user.sees_everything:
+            return self
+        theirs = Project.objects.visible_to(user).values("pk")
+        return self.filter(Q(actor=user) | Q(on_behalf_of=user) | Q(target_type__in=OF_A_JOB, project__in=theirs))
 
 
 class AuditEvent(models.Model):
@@ -23,8 +41,15 @@ class AuditEvent(models.Model):
     reason = models.CharField(max_length=500, default="")
     request_id = models.CharField(max_length=64, default="")
 
+    objects = AuditEventQuerySet.as_manager()
+
     class Meta:
-        indexes = [models.Index(fields=["target_type", "target_id", "-id"], name="audit_by_target")]
+        indexes = [
+            models.Index(fields=["target_type", "target_id", "-id"], name="audit_by_target"),
+            models.Index(fields=["-at", "-id"], name="audit_by_time"),
+            models.Index(fields=["verb"], name="audit_by_verb", opclasses=["varchar_pattern_ops"]),
+            GinIndex(OpClass(Upper("reason"), name="gin_trgm_ops"), name="audit_by_reason", condition=~Q(reason="")),
+        ]
 
     def __str__(self) -> str:
         return f"{self.verb} {self.target_type} {self.target_id}"

@@ -1,4 +1,4 @@
-"""People, projects, memberships, tokens and quota grants. Roles become permissions in portal.access only."""
+"""People, sessions, projects, memberships, tokens and quota grants. Roles become permissions in portal.access only."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import ClassVar, Self
 from django.contrib.auth.models import AbstractUser, UserManager
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import RangeOperators
+from django.contrib.sessions.backends.base import SessionBase
+from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
 from django.db.models import Q
 from guardian.models import UserObjectPermissionBase
@@ -31,6 +33,26 @@ class User(AbstractUser):
     @property
     def operates(self) -> bool:
         return self.is_active and self.site_role in (SiteRole.ADMIN, SiteRole.OPERATOR)
+
+
+class UserSession(AbstractBaseSession):
+    """A browser session. `session_key` holds the SHA-256 digest of the key: who reads this table takes over nothing."""
+
+    session_key = models.CharField(max_length=64, primary_key=True)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, null=True, related_name="sessions")  # null: not signed in
+    started_at = models.DateTimeField()
+    seen_at = models.DateTimeField()
+    browser = models.CharField(max_length=200, default="")  # what it calls itself
+    address = models.GenericIPAddressField(null=True)
+
+    def __str__(self) -> str:
+        return f"session {self.session_key[:12]} of {self.user_id}"
+
+    @classmethod
+    def get_session_store_class(cls) -> type[SessionBase]:
+        from ledger.sessions import SessionStore  # it imports this module
+
+        return SessionStore
 
 
 class ApiToken(models.Model):

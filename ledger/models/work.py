@@ -60,6 +60,10 @@ class Job(models.Model):
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     cancel_reason = models.CharField(max_length=500, default="")
+    # held back in the queue by an operator; placing skips it until it is released
+    held_at = models.DateTimeField(null=True)
+    held_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
+    held_reason = models.CharField(max_length=500, default="")
 
     objects = JobQuerySet.as_manager()
 
@@ -70,6 +74,17 @@ class Job(models.Model):
             models.UniqueConstraint(fields=["id", "project"], name="job_with_its_project"),
             models.CheckConstraint(
                 condition=Q(cpu_milli__gte=0, host_memory_mib__gte=0), name="job_needs_not_negative"
+            ),
+            models.CheckConstraint(
+                condition=Q(held_at__isnull=True, held_by__isnull=True, held_reason="")
+                | Q(held_at__isnull=False, held_by__isnull=False),
+                name="job_held_by_somebody",
+            ),
+            # the placing of a job that was held in the meantime is refused here
+            models.CheckConstraint(
+                condition=Q(held_at__isnull=True)
+                | ~Q(state__in=[JobState.STARTING, JobState.RUNNING, JobState.STOPPING]),
+                name="held_job_is_not_placed",
             ),
         ]
         indexes = [

@@ -1,6 +1,12 @@
-"""/healthz (the process answers), /readyz (it can do its work) and /metrics (Prometheus text, bounded label sets)."""
+"""/healthz (the process answers), /readyz (it can do its work) and /metrics (Prometheus text, bounded label sets).
+
+The first two are open. Metrics are for programs of this machine, METRICS_TOKEN, and operators, auditors and admins.
+"""
 
 from __future__ import annotations
+
+import hmac
+from typing import Final
 
 import redis
 from django.conf import settings
@@ -10,11 +16,17 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_safe
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
-from ledger.models import Card, Fault, Hold, Job, Node
-from ledger.vocabulary import JobState, NodeState
+from ledger.models import Card, Fault, Hold, Job, Node, User
+from ledger.people import user_of_token
+from ledger.vocabulary import JobState, NodeState, SiteRole
+from portal.api.throttles import take
+from portal.origin import counted_address, is_local
 from scheduler.models import Command, Drift, TaskRun
 
+MAY_READ_METRICS: Final = (SiteRole.OPERATOR, SiteRole.AUDITOR, SiteRole.ADMIN)
 _migrated = False
 
 
@@ -48,7 +60,8 @@ def _database() -> str:
 
 def _broker() -> str:
     try:
-        redis.Redis.from_url(settings.REDIS_URL, socket_timeout=1, socket_connect_timeout=1).ping()
+        once = Retry(NoBackoff(), 0)
+        redis.Redis.from_url(settings.REDIS_URL, socket_timeout=1, socket_connect_timeout=1, retry=once).ping()
     except redis.RedisError:
         return "not reachable; work goes on by the sweep"
     return "ok"
@@ -56,6 +69,39 @@ def _broker() -> str:
 
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
+    refusal = _refusal(request)
+    if refusal is not None:
+        return refusal
+    return HttpResponse(generate_latest(_measured()), content_type=CONTENT_TYPE_LATEST)
+
+
+def _refusal(request: HttpRequest) -> HttpResponse | None:
+    """None for those who may read. A scraper sends `Authorization: Bearer …`."""
+    scheme, _space, secret = request.headers.get("Authorization", "").partition(" ")
+    if not secret and is_local(request):
+        return None
+    user: User | None = request.user if isinstance(request.user, User) else None
+    if scheme.lower() == "bearer":
+        if settings.METRICS_TOKEN and hmac.compare_digest(secret.encode(), settings.METRICS_TOKEN.encode()):
+            return None
+        token = user_of_token(secret)
+        user = token.user if token else None
+    if user is None:
+        seconds = take("stranger", f"address:{counted_address(request)}")
+        return _closed("Send METRICS_TOKEN or the token of an operator.", 429 if seconds else 401, seconds)
+    return None if user.site_role in MAY_READ_METRICS else _closed("Operators, auditors and admins alone.", 403, 0)
+
+
+def _closed(why: str, status: int, seconds: int) -> HttpResponse:
+    response = HttpResponse(f"{why}\n", status=status, content_type="text/plain")
+    if status == 401:
+        response["WWW-Authenticate"] = "Bearer"
+    if seconds:
+        response["Retry-After"] = str(seconds)
+    return response
+
+
+def _measured() -> CollectorRegistry:
     registry = CollectorRegistry()
     jobs = Gauge("gpu_commons_jobs", "Live jobs by state", ["state", "simulated"], registry=registry)
     for state in (JobState.QUEUED, JobState.STARTING, JobState.RUNNING, JobState.STOPPING):
@@ -83,4 +129,4 @@ def metrics(request: HttpRequest) -> HttpResponse:
     broken = Gauge("gpu_commons_invariants_broken", "Invariants broken at the last proof", registry=registry)
     proof = TaskRun.objects.filter(name="ledger.check_books").first()
     broken.set(len(proof.result.get("broken", {})) if proof else 0)
-    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
+    return registry

@@ -15,6 +15,7 @@ from rest_framework.views import exception_handler, set_rollback
 
 from ledger.errors import Conflict, Forbidden, Refused
 from portal.api.parsing import TooLarge
+from portal.api.throttles import for_strangers
 
 REFUSALS: Final[Mapping[type[Refused], int]] = {
     Conflict: status.HTTP_409_CONFLICT,
@@ -42,6 +43,8 @@ def handler(exc: Exception, context: dict[str, Any]) -> JsonResponse | None:
         exc = exceptions.ParseError(_("The request has too many or impossible parameters."))
     elif isinstance(exc, (OperationalError, InterfaceError)):  # the database restarts, or a lock was not to be had
         exc = Unavailable(_("The database does not answer just now. Try again; with an Idempotency-Key that is safe."))
+    elif isinstance(exc, (exceptions.NotAuthenticated, exceptions.AuthenticationFailed)):
+        exc = for_strangers(exc, context["request"])
     if isinstance(exc, Refused):
         set_rollback()
         code = next((code for kind, code in REFUSALS.items() if isinstance(exc, kind)), status.HTTP_400_BAD_REQUEST)

@@ -9,6 +9,7 @@ import datetime as dt
 from typing import Any
 
 from django import template
+from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.formats import number_format
@@ -112,3 +113,12 @@ def hours(card_seconds: int | None) -> str:
     if card_seconds is None:
         return "—"
     return f"{card_seconds / HOUR:,.2f}".replace(",", "\u202f")
+
+
+@register.simple_tag
+def cell(column: Any, row: Any) -> Any:
+    """What a column of portal.tables shows when it has no template of its own."""
+    value = column.value(row)
+    if isinstance(value, dt.datetime):
+        return render_to_string("partials/when.html", when(value, "short"))
+    return or_dash(value)

@@ -1,65 +1,70 @@
-"""The books: capacity = used + cleaning + held + headroom + idle over a window that the reader chooses."""
+"""The books: capacity = used + cleaning + held + headroom + idle over a window that the reader chooses, beside the
+period before it, and over time."""
 
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
+from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from ledger import reports
 from ledger.clock import database_now
-from ledger.models import Project
-from portal import charts
-from portal.forms import BooksForm, card_models, zone_choices
+from portal import charts, exports, periods, stacks
+from portal.books_form import BooksForm
+from portal.views import books_files
+from portal.views.books_rows import Page
 from portal.views.gate import signed_in, viewer
 
 SHORTEST_WITHOUT_SECONDS = dt.timedelta(minutes=1)
 
 
 def _form(request: HttpRequest) -> BooksForm:
-    projects = [(p.slug, p.title) for p in Project.objects.visible_to(viewer(request)).order_by("slug")]
-    models = [(model, model) for model in card_models()]
-    return BooksForm(request.GET, known={"zone": zone_choices(), "project": projects, "model": models})
+    return BooksForm(request.GET, viewer(request), database_now())
+
+
+def _kind(request: HttpRequest) -> str:
+    """The kind of file that is asked for; "" for none, or one that we don't make."""
+    kind = request.GET.get("export", "")
+    return kind if kind in exports.WRITERS else ""
+
+
+def complaints(form: BooksForm) -> list[str]:
+    """What the address asks for and no field takes; what a field does not take is told beside it."""
+    told = [_("There is no filter “%(name)s”.") % {"name": name} for name in form.unknown[:3]]
+    kind = form.data.get("export", "")
+    if kind and kind not in exports.WRITERS:
+        told.append(_("“%(text)s” is not a kind of file; csv and xlsx are.") % {"text": kind[:9]})
+    return told
 
 
 @require_safe
 @signed_in
 def books(request: HttpRequest) -> HttpResponseBase:
     form = _form(request)
-    start, end = form.span(database_now())
-    answer = reports.balance(start, end, viewer=viewer(request), **form.cut)
+    before, now = reports.balances([form.before, (form.since, form.until)], viewer=viewer(request), **form.cut)
+    page = Page(form, now, before)
+    if kind := _kind(request):
+        return books_files.balance_file(kind, page)
     context = {
         "form": form,
-        "start": start,
-        "end": end,
-        "chart_query": _fixed(request, start, end),
-        "balance": answer["exact"] if form.exact else answer,
-        "lines": _lines(answer["exact"] if form.exact else answer),
-        "exact": answer["exact"],
-        "balanced": answer["exact"]["capacity"] == sum(charts.amount(answer["exact"], a) for a in charts.ACCOUNT_MARKS),
+        "page": page,
+        "complaints": complaints(form),
+        "chart_query": _fixed(request, form),
+        "zone_name": timezone.get_current_timezone_name(),
     }
     return render(request, "books/books.html", context)
 
 
-def _fixed(request: HttpRequest, start: dt.datetime, end: dt.datetime) -> str:
+def _fixed(request: HttpRequest, form: BooksForm) -> str:
     """The query string with this very window, so that the chart shows what the balance above it shows."""
     query = request.GET.copy()
-    query["window"], query["start"], query["end"] = "own", start.isoformat(), end.isoformat()
+    query["window"], query["start"], query["end"] = "own", form.since.isoformat(), form.until.isoformat()
+    query.pop("export", None)
     return query.urlencode()
-
-
-def _lines(balance: dict[str, Any]) -> list[dict[str, Any]]:
-    """The right side of the balance, one line an account, with its part of the capacity."""
-    names, capacity = charts.account_names(), balance["capacity"]
-    lines = []
-    for account in charts.ACCOUNT_MARKS:
-        amount = charts.amount(balance, account)
-        share = 100 * amount / capacity if capacity else 0.0
-        lines.append({"account": account, "name": names[account], "amount": amount, "share": share})
-    return lines
 
 
 @require_safe
@@ -67,8 +72,13 @@ def _lines(balance: dict[str, Any]) -> list[dict[str, Any]]:
 def chart(request: HttpRequest) -> HttpResponseBase:
     """The part with the chart and its table; the page loads it after the balance itself."""
     form = _form(request)
-    start, end = form.span(database_now())
-    rows = charts.bucket_rows(reports.balance_series(start, end, charts.buckets(start, end), **form.cut))
-    context = {"figure": charts.balance_figure(rows), "rows": rows, "names": charts.account_names(), "form": form}
-    context["times"] = "full" if (end - start) / len(rows) < SHORTEST_WITHOUT_SECONDS else "short"
+    edges = periods.edges(form.since, form.until)
+    series = reports.balance_series(edges, viewer=viewer(request), **form.cut)
+    bands = stacks.bands(form.stacked, [balance["exact"] for balance in series])
+    if kind := _kind(request):
+        return books_files.series_file(kind, form, series, bands)
+    rows = charts.bar_rows(series, bands, form.cut)
+    context = {"figure": charts.balance_figure(rows, bands), "rows": rows, "bands": bands, "form": form}
+    context["chart_query"] = _fixed(request, form)
+    context["times"] = "full" if (form.until - form.since) / len(rows) < SHORTEST_WITHOUT_SECONDS else "short"
     return render(request, "books/chart.html", context)

@@ -1,39 +1,68 @@
-"""Jobs: the list, the submit form, and cancelling. One job's own page is in portal.views.job_page."""
+"""Jobs: the list and the submit form. One job's own page is in portal.views.job_page."""
 
 from __future__ import annotations
 
 import uuid
+from typing import Final
 
 from django.contrib import messages
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_safe
 
 from ledger.errors import Refused
 from ledger.models import Job, Project, User
-from ledger.vocabulary import LIVE_JOB_STATES, ProjectState, SiteRole
+from ledger.vocabulary import LIVE_JOB_STATES
+from portal import labels
 from portal.api.serializers import JobInput
 from portal.forms import PAGE_FIELDS, JobFilter, SubmitForm, card_models
-from portal.views.gate import page_of, request_id, signed_in, viewer
+from portal.tables import Column, Table
+from portal.views.gate import request_id, signed_in, viewer
+from portal.views.job_form import DIGITS_OF_AN_ID, TEMPLATES, projects_of, starting_values
 from scheduler import queue
 
-DIGITS_OF_AN_ID = 18
+RECENT: Final = 5
+COLUMNS: Final = (
+    Column("id", gettext_lazy("No."), lambda job: job.pk, "jobs/cells/number.html", ("pk",), number=True, always=True),
+    Column("name", gettext_lazy("Name"), lambda job: job.name, "jobs/cells/name.html", ("name",)),
+    Column(
+        "state", gettext_lazy("State"), lambda job: labels.text("job", job.state), "jobs/cells/state.html", ("state",)
+    ),
+    Column("project", gettext_lazy("Project"), lambda job: job.project.slug, sort=("project__slug",)),
+    Column("by", gettext_lazy("By"), lambda job: job.by.username, sort=("by__username",)),
+    Column("ask", gettext_lazy("Asked for"), lambda job: _ask_words(job), "jobs/cells/ask.html"),
+    Column("submitted", gettext_lazy("Submitted"), lambda job: job.submitted_at, sort=("submitted_at",)),
+    Column("started", gettext_lazy("Started"), lambda job: job.started_at, sort=("started_at",), shown=False),
+    Column("ended", gettext_lazy("Ended"), lambda job: job.ended_at, sort=("ended_at",)),
+    Column("kind", gettext_lazy("Kind of work"), lambda job: labels.text("kind", job.kind), shown=False),
+    Column("priority", gettext_lazy("Priority"), lambda job: job.priority, "", ("priority",), number=True, shown=False),
+    Column("message", gettext_lazy("Message"), lambda job: job.message, "jobs/cells/message.html", shown=False),
+)
+
+
+def _ask_words(job: Job) -> str:
+    ask = job.asks[0]
+    form = labels.text("ask_form", ask["form"])
+    return f"{form}: {ask['nodes']} × {ask['cards_per_node']} × {ask['memory_mib']} MiB {ask['model']}".strip()
 
 
 @require_safe
 @signed_in
 def job_list(request: HttpRequest) -> HttpResponseBase:
-    projects = [(p.slug, p.slug) for p in Project.objects.visible_to(viewer(request)).order_by("slug")]
+    projects = [(p.slug, p.slug) for p in Project.objects.visible_to(viewer(request)).distinct().order_by("slug")]
     form = JobFilter(request.GET, known={"project": projects})
-    page = page_of(request, _filtered(form, viewer(request)))
-    return render(request, "jobs/list.html", {"form": form, "page": page, "filtered": bool(form.chosen)})
+    table = Table(request, "jobs", COLUMNS, _filtered(form, viewer(request)), form)
+    if (file := table.export()) is not None:
+        return file
+    return render(request, "jobs/list.html", {"form": form, "t": table.context()})
 
 
 def _filtered(form: JobFilter, user: User) -> QuerySet[Job]:
     chosen = form.chosen
-    jobs = Job.objects.visible_to(user).select_related("project", "by").order_by("-pk")
+    jobs = Job.objects.visible_to(user).select_related("project", "by")
     if text := chosen.get("q"):
         wanted = Q(name__icontains=text)
         if text.isascii() and text.isdigit() and len(text) <= DIGITS_OF_AN_ID:
@@ -54,8 +83,8 @@ def _filtered(form: JobFilter, user: User) -> QuerySet[Job]:
 @signed_in
 def submit(request: HttpRequest) -> HttpResponseBase:
     """The form makes the body that POST /api/v1/jobs/ takes; the same JobInput judges it, the same call queues it."""
-    projects = _projects(viewer(request))
-    initial = {"client_key": uuid.uuid4().hex, "project": request.GET.get("project", "")}
+    projects = projects_of(viewer(request))
+    initial = {"client_key": uuid.uuid4().hex, **starting_values(request.GET, viewer(request))}
     data = request.POST if request.method == "POST" else None
     form = SubmitForm(data, initial=initial, projects=projects, models=card_models())
     if form.is_valid():
@@ -64,15 +93,9 @@ def submit(request: HttpRequest) -> HttpResponseBase:
             messages.success(request, _("Job %(id)d is in the queue.") % {"id": job.pk})
             return redirect("job", pk=job.pk)
     status = 422 if form.is_bound else 200
-    return render(request, "jobs/submit.html", {"form": form, "projects": projects}, status=status)
-
-
-def _projects(user: User) -> QuerySet[Project]:
-    """Where the person may submit: a choice of the select field, checked again by the queue."""
-    visible = Project.objects.visible_to(user).filter(state=ProjectState.ACTIVE).order_by("slug")
-    if user.site_role == SiteRole.ADMIN:
-        return visible
-    return visible.filter(memberships__user=user, memberships__role__in=queue.MAY_SUBMIT)
+    recent = Job.objects.visible_to(viewer(request)).filter(by=viewer(request)).order_by("-pk")[:RECENT]
+    context = {"form": form, "projects": projects, "templates": TEMPLATES, "recent": recent}
+    return render(request, "jobs/submit.html", context, status=status)
 
 
 def _submitted(request: HttpRequest, form: SubmitForm) -> Job | None:

@@ -2,6 +2,7 @@
 (function () {
   "use strict";
   const root = document.documentElement;
+  const NARROW = 500; // pixels; dates below the axis would run into each other
 
   function colours() {
     const style = getComputedStyle(root);
@@ -9,7 +10,7 @@
     return { text: of("--gc-text"), grid: of("--gc-line"), paper: of("--gc-surface") };
   }
 
-  function themed(layout) {
+  function themed(layout, width) {
     const c = colours();
     const axis = { gridcolor: c.grid, linecolor: c.grid, zerolinecolor: c.grid, automargin: true };
     return Object.assign({}, layout, {
@@ -17,18 +18,18 @@
       plot_bgcolor: c.paper,
       font: { color: c.text, family: getComputedStyle(document.body).fontFamily, size: 12 },
       hoverlabel: { bgcolor: c.paper, bordercolor: c.grid, font: { color: c.text } },
-      xaxis: Object.assign({}, layout.xaxis, axis),
+      xaxis: Object.assign({}, layout.xaxis, axis, width < NARROW ? { nticks: 4 } : {}),
       yaxis: Object.assign({}, layout.yaxis, axis),
     });
   }
 
-  // Traces name their account in `meta`; its colour comes from the style sheet.
+  // Traces name their colour in `meta` (account-used, member-1, …); the style sheet has it.
   function coloured(traces) {
     const style = getComputedStyle(root);
     const of = (name) => style.getPropertyValue(name).trim();
     return traces.map((trace) => {
       const pattern = Object.assign({}, trace.marker.pattern, { fgcolor: of("--gc-pattern") });
-      const marker = Object.assign({}, trace.marker, { color: of("--gc-account-" + trace.meta), pattern: pattern });
+      const marker = Object.assign({}, trace.marker, { color: of("--gc-" + trace.meta), pattern: pattern });
       return Object.assign({}, trace, { marker: marker });
     });
   }
@@ -36,7 +37,7 @@
   function draw(box) {
     const figure = JSON.parse(document.getElementById(box.dataset.figure).textContent);
     const options = { displayModeBar: false, responsive: true };
-    window.Plotly.react(box, coloured(figure.data), themed(figure.layout), options)
+    window.Plotly.react(box, coloured(figure.data), themed(figure.layout, box.clientWidth), options)
       .then(() => { box.dataset.drawn = "true"; });
   }
 

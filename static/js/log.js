@@ -79,6 +79,52 @@
     if (data.length >= CHUNK) setTimeout(() => window.htmx.trigger(poll, "more"), 20);
   }
 
+  // Search: the browser marks the hits (CSS highlights), so that the text itself stays one piece.
+  const search = document.getElementById("log-search");
+  const found = document.getElementById("log-found");
+  const MOST_HITS = 1000;
+  let hits = [];
+  let hit = -1;
+
+  function ranges(node, wanted) {
+    const text = node.data.toLowerCase();
+    const out = [];
+    for (let at = text.indexOf(wanted); at >= 0 && out.length < MOST_HITS; at = text.indexOf(wanted, at + wanted.length)) {
+      const range = document.createRange();
+      range.setStart(node, at);
+      range.setEnd(node, at + wanted.length);
+      out.push(range);
+    }
+    return out;
+  }
+
+  function show(number) {
+    hit = hits.length ? (number + hits.length) % hits.length : -1;
+    found.textContent = search.value ? (hit + 1) + " / " + hits.length : "";
+    if (hit < 0) return;
+    follow.checked = false;
+    const box = hits[hit].getBoundingClientRect();
+    log.scrollTop += box.top - log.getBoundingClientRect().top - log.clientHeight / 2;
+    if (window.Highlight) CSS.highlights.set("log-hit", new Highlight(hits[hit]));
+  }
+
+  function find() {
+    const wanted = search.value.toLowerCase();
+    hits = wanted ? [...ranges(past, wanted), ...ranges(line, wanted)].slice(0, MOST_HITS) : [];
+    if (window.Highlight) {
+      CSS.highlights.delete("log-hit");
+      CSS.highlights.set("log-hits", new Highlight(...hits));
+    }
+    show(hits.length - 1); // the newest first
+  }
+
+  search.addEventListener("input", find);
+  search.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter") return;
+    event.preventDefault();
+    if (event.shiftKey) show(hit + 1); else show(hit - 1);
+  });
+
   poll.addEventListener("htmx:configRequest", (event) => {
     Object.assign(event.detail.parameters, { cursor: cursor, attempt: attempt, rank: poll.dataset.rank });
   });

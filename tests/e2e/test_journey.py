@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ledger.models import Job, User
-from portal.charts import ACCOUNT_MARKS
+from ledger.vocabulary import Account
 from scheduler import logs
 from scheduler.drivers.base import LogChunk
 from tests import factories
@@ -73,7 +73,7 @@ def test_the_first_day_of_a_researcher(
 
     page.goto(f"{live_server.url}/books/?hardware=simulated")
     page.wait_for_selector(".chart[data-drawn]")
-    assert len(page.query_selector_all(".chart .trace.bars")) == len(ACCOUNT_MARKS)
+    assert len(page.query_selector_all(".chart .trace.bars")) == len(Account)
     assert "卡数（平均）" in page.text_content(".chart")
 
     page.click("#user-menu")

@@ -72,7 +72,7 @@ def job(project_id: int, by_id: int, **values: Any) -> int:
         "host_memory_mib": 1, "interconnect": "any", "distance": "any", "labels": [], "environment": {},
         "command": ["simulate"], "image": "", "data_paths": [], "walltime_s": 60, "priority": 0, "preemptible": False,
         "checkpoint": "", "key_work": False, "simulated": True, "state": "queued", "message": "", "client_digest": "",
-        "submitted_at": now, "queued_at": now, "cancel_reason": "",
+        "submitted_at": now, "queued_at": now, "cancel_reason": "", "held_reason": "",
     }  # fmt: skip
     return insert("ledger_job", **row | values)
 

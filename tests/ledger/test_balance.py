@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ledger import reports
+from ledger.balance import NOWHERE
 from ledger.models import Allocation
 from ledger.vocabulary import JobState, ProjectRole
 from scheduler import commands, observing, placing
@@ -82,8 +83,8 @@ def test_both_sides_agree_in_both_units(seed: int) -> None:
         capacity, total = _sides(part)
         assert capacity == total
         assert part["idle"]["total"] == part["idle"]["free"] + part["idle"]["stranded"]
-        assert sum(part["used"]["by_project"].values()) == part["used"]["total"]
-        assert sum(part["used"]["by_form"].values()) == part["used"]["total"]
+        for split in reports.SPLITS:
+            assert sum(part["used"][split].values()) == part["used"]["total"], split
     seats = [seat for seat in history.seats if not history.simulated[seat.node]]
     seconds = [(seat.mib, sum(t in seat.span for t in range(1, LENGTH_S))) for seat in seats]
     assert answer["exact"]["capacity"] == sum(mib * n for mib, n in seconds)
@@ -149,11 +150,25 @@ def test_projects_out_of_sight_stand_together() -> None:
 def test_a_series_adds_up_to_the_whole_window() -> None:
     lay_out(2)
     whole = reports.balance(at(0), at(LENGTH_S))["exact"]
-    parts = reports.balance_series(at(0), at(LENGTH_S), 7)
+    parts = reports.balance_series([at(LENGTH_S * n / 7) for n in range(8)])
     assert len(parts) == 7
     for name in ("capacity", "cleaning", "held", "headroom"):
         assert sum(part["exact"][name] for part in parts) == whole[name]
     assert sum(part["exact"]["used"]["total"] for part in parts) == whole["used"]["total"]
+
+
+def test_what_is_in_no_zone_is_a_cut_of_its_own() -> None:
+    lay_out(4)
+    whole = _rows(0, LENGTH_S)
+    parts = sum((_rows(0, LENGTH_S, zone=zone) for zone in ("z1", "z2", NOWHERE)), Counter())
+    assert _rows(0, LENGTH_S, zone=NOWHERE)
+    assert parts == whole
+
+
+def test_several_balances_at_once_say_the_same_as_one_by_one() -> None:
+    lay_out(6)
+    windows = [(at(-5), at(20)), (at(20), at(21.5)), (at(60), at(LENGTH_S))]
+    assert reports.balances(windows, zone="z1") == [reports.balance(*window, zone="z1") for window in windows]
 
 
 def test_the_sessions_time_zone_changes_nothing() -> None:

@@ -27,6 +27,7 @@ LONG = (BEFORE - dt.timedelta(hours=13.1), BEFORE + dt.timedelta(hours=13.7))
 CUTS: list[dict[str, Any]] = [
     {}, {"simulated": True}, {"zone": "z1"}, {"model": "A"}, {"project": "vision"},
     {"zone": "z2", "model": "B", "simulated": True}, {"zone": "z1", "project": "speech"}, {"zone": "nowhere"},
+    {"zone": balance.NOWHERE},
 ]  # fmt: skip
 
 
@@ -47,7 +48,7 @@ def _book(window: balance.Window, cut: Cut) -> Counter[tuple[str, str, str, int]
 def test_a_long_report_says_the_same_with_and_without_the_roll_up(seed: int) -> None:
     lay_out(seed)
     _rolled()
-    assert quarters.rolled_part(*LONG) == (BEFORE, BEFORE + 4 * quarters.QUARTER)
+    assert quarters.rolled_parts([LONG]) == [(BEFORE, BEFORE + 4 * quarters.QUARTER)]
     for cut in CUTS:
         found = {row[:4]: row[4] for row in reports.rows(*LONG, **cut)}
         assert found == _book(LONG, Cut(**cut)), cut
@@ -58,13 +59,23 @@ def test_a_long_series_adds_up_and_reads_the_roll_up(seed: int) -> None:
     lay_out(seed)
     _rolled()
     whole = reports.balance(*LONG)["exact"]
-    parts = reports.balance_series(*LONG, 24)
+    edges = [LONG[0], *(BEFORE + n * quarters.QUARTER for n in range(-9, 12)), LONG[1]]
+    parts = reports.balance_series(edges)
     assert (parts[0]["from"], parts[-1]["to"]) == (whole_from_to := tuple(edge.isoformat() for edge in LONG))
     assert [part["to"] for part in parts[:-1]] == [part["from"] for part in parts[1:]], whole_from_to
     assert sum(part["exact"]["capacity"] for part in parts) == whole["capacity"]
     assert sum(part["exact"]["used"]["total"] for part in parts) == whole["used"]["total"]
     run("UPDATE ledger_usagequarter SET mib_seconds = mib_seconds + 1000000 WHERE account = 'free'")
-    assert sum(part["exact"]["capacity"] for part in reports.balance_series(*LONG, 24)) > whole["capacity"]
+    assert sum(part["exact"]["capacity"] for part in reports.balance_series(edges)) > whole["capacity"]
+
+
+def test_a_series_of_any_length_asks_the_database_as_often(django_assert_num_queries: Any) -> None:
+    lay_out(3)
+    _rolled()
+    for bars in (2, 40):
+        edges = [LONG[0], *(BEFORE + n * quarters.QUARTER for n in range(2 - bars, 2)), LONG[1]]
+        with django_assert_num_queries(3):  # how far the roll-up is, its rows, the edges from the book
+            reports.balance_series(edges)
 
 
 def test_a_short_report_never_reads_the_roll_up() -> None:

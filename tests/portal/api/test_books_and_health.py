@@ -31,12 +31,13 @@ def test_the_balance_has_its_shape_and_both_sides_agree(running: Job, researcher
     assert set(told) == ACCOUNTS | {"from", "to", "time_zone", "unit", "exact", "simulated"}
     assert set(told["exact"]) == ACCOUNTS | {"unit"}
     assert (told["unit"], told["exact"]["unit"], told["time_zone"]) == ("card_seconds", "mib_seconds", "UTC")
-    assert set(told["used"]) == {"total", "by_project", "by_form"}
+    assert set(told["used"]) == {"total", "by_project", "by_form", "by_zone", "by_model"}
     assert set(told["idle"]) == {"free", "stranded", "total"}
     for cut in (told, told["exact"]):
         left, right = sides(cut)
         assert left == right > 0
-        assert sum(cut["used"]["by_project"].values()) == sum(cut["used"]["by_form"].values()) == cut["used"]["total"]
+        for split in ("by_project", "by_form", "by_zone", "by_model"):
+            assert sum(cut["used"][split].values()) == cut["used"]["total"], split
     assert told["exact"]["used"]["total"] % 1024 == 0
     assert told["exact"]["used"]["by_form"].keys() == {"container"}
 

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import pytest
 
 from ledger.models import Job
-from portal.views import gate
+from portal import tables
 from tests import factories
 from tests.portal.views.conftest import ClientAs
 
@@ -83,7 +83,7 @@ def test_a_window_in_the_future_is_refused_by_name(client_as: ClientAs, people: 
 def test_pages_beyond_the_list_show_its_nearest_page(
     client_as: ClientAs, people: dict[str, object], monkeypatch: pytest.MonkeyPatch, page: str, shown: int
 ) -> None:
-    monkeypatch.setattr(gate, "ROWS", 2)
+    monkeypatch.setattr(tables, "ROWS", 2)
     for number in range(3):
         factories.job(name=f"job {number}")
-    assert client_as("researcher").get(f"/jobs/?page={page}").context["page"].number == shown
+    assert client_as("researcher").get(f"/jobs/?page={page}").context["t"]["page"].number == shown

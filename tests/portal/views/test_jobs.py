@@ -115,7 +115,7 @@ def test_the_list_shows_only_visible_jobs_and_filters_them(client_as: ClientAs, 
     theirs = factories.job(people["outsider"], name="alpha two", project="outside")
 
     def shown(who: str, query: str) -> set[int]:
-        return {job.pk for job in client_as(who).get(f"/jobs/?{query}").context["page"]}
+        return {job.pk for _, job in client_as(who).get(f"/jobs/?{query}").context["t"]["rows"]}
 
     assert shown("researcher", "") == {ours.pk, other.pk}
     assert shown("manager", "") == {ours.pk, other.pk, theirs.pk}

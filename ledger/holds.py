@@ -1,0 +1,98 @@
+"""Many nodes or cards held or returned by a person in one step: all of them or none. One by one: ledger.inventory.
+
+Holds that a rule placed end by themselves and are not a person's to end here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils.translation import gettext as _
+
+from ledger.errors import Conflict, Forbidden, Refused
+from ledger.inventory import SYNC_RULE, ZONE_PLAN_RULE, end_hold_inside, hold_inside
+from ledger.models import Card, CardSeat, Hold, Node, User
+from ledger.vocabulary import HoldKind
+from ledger.zones import lock_nodes
+
+BY_PEOPLE: Final = (HoldKind.MAINTENANCE, HoldKind.FAULT, HoldKind.DRILL, HoldKind.DRAIN)
+LONGEST_REASON: Final = 500
+
+
+def returnable(hold: Hold) -> bool:
+    """False for holds that end by themselves: a silent node or card, a node that a zone plan drains."""
+    return hold.rule != SYNC_RULE and not hold.rule.startswith(f"{ZONE_PLAN_RULE}/")
+
+
+def open_holds(*, nodes: Collection[Node] = (), cards: Collection[Card] = ()) -> list[Hold]:
+    wanted = Q(node__in=[node.pk for node in nodes]) | Q(card__in=[card.pk for card in cards])
+    return list(Hold.objects.filter(wanted, period__upper_inf=True).select_related("by").order_by("pk"))
+
+
+def hold_many(
+    *,
+    kind: HoldKind,
+    reason: str,
+    actor: User,
+    via: str,
+    nodes: Collection[Node] = (),
+    cards: Collection[Card] = (),
+    request_id: str = "",
+) -> list[Hold]:
+    """Take all of these out of the pool from this commit on; running work stays. Conflict when all of them are held in
+    this way already."""
+    _check(actor, reason)
+    if kind not in BY_PEOPLE:
+        raise Refused(_("This kind of hold is placed by rules alone."), field="kind", code="kind")
+    with transaction.atomic(durable=True):
+        _lock_places(nodes, cards)
+        standing = {(hold.node_id, hold.card_id) for hold in open_holds(nodes=nodes, cards=cards) if hold.kind == kind}
+        wanted: list[tuple[Node | None, Card | None]] = [
+            (node, None) for node in nodes if (node.pk, None) not in standing
+        ]
+        wanted += [(None, card) for card in cards if (None, card.pk) not in standing]
+        if not wanted:
+            raise Conflict(_("All of them are held in this way already; nothing would change."), code="no_change")
+        return [
+            hold_inside(kind=kind, reason=reason, actor=actor, via=via, node=node, card=card, request_id=request_id)
+            for node, card in wanted
+        ]
+
+
+def return_many(
+    *,
+    reason: str,
+    actor: User,
+    via: str,
+    nodes: Collection[Node] = (),
+    cards: Collection[Card] = (),
+    request_id: str = "",
+) -> list[Hold]:
+    """End every hold on these that a person may end. Conflict when there is none."""
+    _check(actor, reason)
+    with transaction.atomic(durable=True):
+        _lock_places(nodes, cards)
+        ending = [hold for hold in open_holds(nodes=nodes, cards=cards) if returnable(hold)]
+        if not ending:
+            raise Conflict(_("None of them has a hold that a person may end; nothing would change."), code="no_change")
+        for hold in ending:
+            end_hold_inside(hold, reason, actor, via, request_id)
+        return ending
+
+
+def _check(actor: User, reason: str) -> None:
+    if not actor.operates:
+        raise Forbidden(_("Only operators and admins hold and return machines."), code="role")
+    if not reason.strip() or len(reason) > LONGEST_REASON:
+        raise Refused(
+            _("Give a reason of 1 to %(n)d characters.") % {"n": LONGEST_REASON}, field="reason", code="reason"
+        )
+
+
+def _lock_places(nodes: Iterable[Node], cards: Iterable[Card]) -> None:
+    """Every node that these holds are about, in order, before the first hold is written."""
+    seats = CardSeat.objects.filter(card__in=[card.pk for card in cards], period__upper_inf=True)
+    lock_nodes({node.pk for node in nodes} | set(seats.values_list("node_id", flat=True)))

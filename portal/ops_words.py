@@ -1,0 +1,123 @@
+"""Words of the operators' pages: causes of waiting, kinds of drift, scheduled tasks, acts on the queue, and things that
+the audit trail tells of. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_noop, pgettext_lazy
+
+from ledger.vocabulary import Refusal
+from portal import labels
+from portal.labels import Look, Text
+
+# The cause that is told of a job is its first in this order: what would have to change first for it to start.
+UNSEEN, TURN, NEVER = "unseen", "turn", "never"
+NEAREST: Final = (
+    Refusal.HELD_BY_OPERATOR,
+    Refusal.PROJECT_ENDED,
+    Refusal.QUOTA,
+    Refusal.LOST_RACE,
+    Refusal.HEADROOM,
+    Refusal.GANG,
+    Refusal.LEAF,
+    Refusal.CARDS_FREE,
+    Refusal.CARD_MEMORY_FREE,
+    Refusal.CPU,
+    Refusal.HOST_MEMORY,
+    Refusal.NO_BLOCK,
+    Refusal.NOT_EMPTY,
+    Refusal.OTHER_FORM,
+    Refusal.CARD_HELD,
+    Refusal.NODE_HELD,
+    Refusal.NODE_DOWN,
+    Refusal.ASK_LATER,
+    Refusal.FORM_NOT_IN_ZONE,
+    Refusal.NO_DRIVER,
+    Refusal.LABELS,
+    Refusal.INTERCONNECT,
+    Refusal.MODEL,
+    Refusal.CARD_MEMORY_TOTAL,
+    Refusal.CARDS_TOTAL,
+    Refusal.SIMULATED,
+)
+CAUSES: Final[Mapping[str, Text]] = {
+    **{str(word): labels.REFUSALS[word] for word in NEAREST},
+    NEVER: _("as the fleet is now, nothing can ever meet it"),
+    TURN: _("nothing refuses it; it waits for its turn"),
+    UNSEEN: _("the scheduler has not looked at it yet"),
+}
+
+DRIFTS: Final[Mapping[str, Look]] = {
+    "attempt_unknown": Look(pgettext_lazy("drift", "attempt unknown"), "?", "warn"),
+    "agent_silent": Look(pgettext_lazy("drift", "agent silent"), "⚠", "alarm"),
+    "driver_silent": Look(pgettext_lazy("drift", "driver silent"), "⚠", "alarm"),
+    "orphan_member": Look(pgettext_lazy("drift", "runs without an allocation"), "✕", "alarm"),
+    "member_missing": Look(pgettext_lazy("drift", "allocated, but the driver does not know it"), "✕", "alarm"),
+    "inventory": Look(pgettext_lazy("drift", "inventory"), "≠", "warn"),
+}
+# the proposed fixes as scheduler.reconcile and ledger.inventory write them, so that the catalogue has them
+FIXES: Final = (
+    gettext_noop("wait for the driver; its cards stay taken until there is evidence"),
+    gettext_noop("start the agent; the node gets no new work until then"),
+    gettext_noop("check the driver's server"),
+    gettext_noop("stop it"),
+    gettext_noop("the attempt is closed as lost and tried again"),
+    gettext_noop("register it with import_fleet"),
+    gettext_noop("end those jobs first"),
+)
+
+TASKS: Final[Mapping[str, Text]] = {
+    "scheduler.tick": _("places jobs that wait"),
+    "scheduler.run_commands": _("tells drivers what to start and stop"),
+    "scheduler.observe": _("looks at what runs"),
+    "scheduler.sync_inventory": _("brings nodes and cards in line with agents and drivers"),
+    "scheduler.zones": _("carries out zone plans: drains and moves nodes"),
+    "scheduler.reconcile": _("compares the book with drivers and agents"),
+    "ledger.seal_audit": _("chains new rows of the audit trail"),
+    "ledger.roll_up": _("rolls the balance up by quarters of an hour"),
+    "ledger.check_books": _("proves the invariants of the books"),
+}
+
+ACTS: Final[Mapping[str, Text]] = {
+    "hold": pgettext_lazy("queue", "Hold"),
+    "release": pgettext_lazy("queue", "Release"),
+    "bump": pgettext_lazy("queue", "Change priority"),
+    "cancel": pgettext_lazy("queue", "Cancel jobs"),
+}
+ACT_MEANINGS: Final[Mapping[str, Text]] = {
+    "hold": _("A held job keeps its place in the queue and is not placed until it is released."),
+    "release": _("A released job is placed as soon as its turn comes; it kept its place in the queue."),
+    "bump": _("Jobs of a higher priority are placed first; inside a priority it is first come, first served."),
+    "cancel": _("Only jobs that still wait are cancelled; one that has started meanwhile goes on."),
+}
+
+THINGS: Final[Mapping[str, Text]] = {
+    "job": pgettext_lazy("thing", "job"),
+    "attempt": pgettext_lazy("thing", "attempt"),
+    "allocation": pgettext_lazy("thing", "allocation"),
+    "node": pgettext_lazy("thing", "node"),
+    "card": pgettext_lazy("thing", "card"),
+    "cardseat": pgettext_lazy("thing", "card seat"),
+    "hold": pgettext_lazy("thing", "hold"),
+    "zone": pgettext_lazy("thing", "zone"),
+    "project": pgettext_lazy("thing", "project"),
+    "membership": pgettext_lazy("thing", "membership"),
+    "user": pgettext_lazy("thing", "person"),
+    "apitoken": pgettext_lazy("thing", "token"),
+}
+
+
+def cause(word: str) -> Text:
+    return CAUSES.get(word, word)
+
+
+def drift(word: str) -> Look:
+    return DRIFTS.get(word, Look(word, "≠", "warn"))
+
+
+def thing(word: str) -> Text:
+    return THINGS.get(word, word)

@@ -1,0 +1,83 @@
+"""An address of every page, with objects of this database where one is needed: for benchmarks, screenshots and
+accessibility checks. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from django.urls import NoReverseMatch, URLPattern, reverse
+
+from ledger.models import AuditEvent, Card, Job, Node, User, Zone
+
+# GET pages that are not pages of their own: parts, files, and addresses that only take POST
+NOT_PAGES: Final = frozenset({"sign-out", "language", "theme", "healthz", "readyz", "metrics"})
+
+
+def sample_addresses(user: User) -> list[str]:
+    """One GET address a page that `user` may open, in the order of the URL lists."""
+    from portal.urls import urlpatterns
+
+    found = []
+    for pattern in urlpatterns:
+        if isinstance(pattern, URLPattern) and pattern.name and pattern.name not in NOT_PAGES:
+            address = address_of(pattern, user)
+            if address is not None:
+                found.append(address)
+    return found
+
+
+def address_of(pattern: URLPattern, user: User) -> str | None:
+    """The address with sample arguments; None when there is no object for it."""
+    names = [name for name in pattern.pattern.converters]
+    values = {}
+    for name in names:
+        kind = str(pattern.name).partition("-")[0]
+        value = (SAMPLES.get(f"{kind}.{name}") or SAMPLES.get(name, _none))(user)
+        if value is None:
+            return None
+        values[name] = value
+    try:
+        return reverse(str(pattern.name), kwargs=values)
+    except NoReverseMatch:
+        return None
+
+
+def _none(_user: User) -> Any:
+    return None
+
+
+def _job(user: User) -> int | None:
+    jobs = Job.objects.visible_to(user).order_by("-pk")
+    live = jobs.filter(state="running").values_list("pk", flat=True).first()
+    return live or jobs.values_list("pk", flat=True).first()
+
+
+def _hostname(_user: User) -> str | None:
+    return Node.objects.order_by("simulated", "hostname").values_list("hostname", flat=True).first()
+
+
+def _uuid(_user: User) -> str | None:
+    return Card.objects.order_by("-virtual", "pk").values_list("uuid", flat=True).first()
+
+
+def _zone(_user: User) -> str | None:
+    return Zone.objects.order_by("slug").values_list("slug", flat=True).first()
+
+
+def _audited(field: str) -> Callable[[User], Any]:
+    def pick(_user: User) -> Any:
+        return AuditEvent.objects.order_by("-pk").values_list(field, flat=True).first()
+
+    return pick
+
+
+SAMPLES: Final[dict[str, Callable[[User], Any]]] = {
+    "job.pk": _job,
+    "hostname": _hostname,
+    "uuid": _uuid,
+    "slug": _zone,
+    "topic": lambda _user: "researcher",
+    "audit.kind": _audited("target_type"),
+    "audit.key": _audited("target_id"),
+}

@@ -1,0 +1,113 @@
+"""What the submit form starts from: a template, a former job, or what the address names. Reads only."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from django.db.models import QuerySet
+from django.http import QueryDict
+from django.utils.translation import gettext_lazy as _
+
+from ledger.models import Job, Project, User
+from ledger.vocabulary import ProjectState, SiteRole
+from portal.labels import Text
+from scheduler import queue
+
+DIGITS_OF_AN_ID: Final = 18
+
+
+class Template(NamedTuple):
+    slug: str
+    title: Text
+    about: Text
+    values: Mapping[str, Any]
+
+
+TEMPLATES: Final = (
+    Template(
+        "try",
+        _("Try it out"),
+        _("A small share of one card for a few minutes; starts almost anywhere."),
+        {"name": "try", "command": "nvidia-smi", "form": "container", "memory_mib": 2048, "walltime_min": 10},
+    ),
+    Template(
+        "finetune",
+        _("Fine-tune on one card"),
+        _("One whole card in a container."),
+        {
+            "name": "finetune", "command": "python train.py", "kind": "training", "form": "container",
+            "cards_per_node": 1, "memory_mib": 0, "cpu_cores": 8, "host_memory_mib": 65_536, "walltime_min": 720,
+        },
+    ),
+    Template(
+        "distributed",
+        _("Distributed training"),
+        _("Two whole machines near each other; after 30 minutes of waiting containers will do."),
+        {
+            "name": "distributed", "command": "torchrun --nnodes 2 train.py", "kind": "training", "form": "whole",
+            "nodes": 2, "cards_per_node": 8, "memory_mib": 0, "then_form": "container", "then_after_min": 30,
+            "cpu_cores": 32, "host_memory_mib": 262_144, "distance": "near", "walltime_min": 1440,
+        },
+    ),
+    Template(
+        "inference",
+        _("Serve a model"),
+        _("A share of 16 GiB on one card, whichever form is ready first."),
+        {
+            "name": "serve", "command": "python serve.py", "kind": "inference", "form": "auto", "memory_mib": 16_384,
+            "cpu_cores": 4, "host_memory_mib": 32_768, "walltime_min": 1440,
+        },
+    ),
+    Template(
+        "data",
+        _("Prepare data"),
+        _("CPU only, no card."),
+        {
+            "name": "prepare", "command": "python prepare.py", "kind": "data", "form": "container",
+            "cards_per_node": 0, "memory_mib": 0, "cpu_cores": 8, "host_memory_mib": 16_384, "walltime_min": 240,
+        },
+    ),
+)  # fmt: skip
+
+
+def projects_of(user: User) -> QuerySet[Project]:
+    """Where the person may submit: a choice of the select field, checked again by the queue."""
+    visible = Project.objects.visible_to(user).filter(state=ProjectState.ACTIVE).order_by("slug")
+    if user.site_role == SiteRole.ADMIN:
+        return visible
+    return visible.filter(memberships__user=user, memberships__role__in=queue.MAY_SUBMIT).distinct()
+
+
+def starting_values(query: QueryDict, user: User) -> dict[str, Any]:
+    """What `?template=`, `?clone=` and `?project=` ask for; what is not there or not theirs changes nothing."""
+    values: dict[str, Any] = {}
+    template = next((t for t in TEMPLATES if t.slug == query.get("template")), None)
+    if template is not None:
+        values |= template.values
+    text = query.get("clone", "")
+    if text.isascii() and text.isdigit() and len(text) <= DIGITS_OF_AN_ID:
+        job = Job.objects.visible_to(user).select_related("project").filter(pk=int(text)).first()
+        values |= cloned(job) if job is not None else {}
+    if project := query.get("project"):
+        values["project"] = project
+    return values
+
+
+def cloned(job: Job) -> dict[str, Any]:
+    """A job's values as the form shows them. The form has room for two wishes."""
+    first = job.asks[0]
+    values = {name: first[name] for name in ("form", "nodes", "cards_per_node", "memory_mib", "model")}
+    if len(job.asks) > 1:
+        values |= {"then_form": job.asks[1]["form"], "then_after_min": job.asks[1]["after_s"] // 60}
+    same = ("name", "kind", "image", "interconnect", "distance", "host_memory_mib", "priority", "checkpoint")
+    return values | {
+        **{name: getattr(job, name) for name in (*same, "preemptible", "simulated")},
+        "project": job.project.slug,
+        "command": shlex.join(job.command),
+        "environment": "\n".join(f"{name}={value}" for name, value in job.environment.items()),
+        "data_paths": "\n".join(job.data_paths),
+        "cpu_cores": job.cpu_milli / 1000,
+        "walltime_min": max(1, job.walltime_s // 60),
+    }

@@ -1,0 +1,35 @@
+"""Who opens the operators' pages: the site roles read them, operators and administrators act. Others get 403."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponseBase
+
+from portal.views.gate import View, signed_in, viewer
+
+
+def for_site_roles(view: View) -> View:
+    """Operators, administrators, managers and auditors."""
+
+    @wraps(view)
+    def inner(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if not viewer(request).sees_everything:
+            raise PermissionDenied
+        return view(request, *args, **kwargs)
+
+    return signed_in(inner)
+
+
+def for_operators(view: View) -> View:
+    """Operators and administrators."""
+
+    @wraps(view)
+    def inner(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if not viewer(request).operates:
+            raise PermissionDenied
+        return view(request, *args, **kwargs)
+
+    return signed_in(inner)

@@ -1,0 +1,154 @@
+"""The outlook of a job as people read it: while they type it, and while it waits. The facts are scheduler.whatif's.
+
+Names of other projects and jobs are given to those alone who may see them. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST, require_safe
+
+from ledger.models import Job, Project, User
+from ledger.vocabulary import JobState
+from portal import labels
+from portal.api.serializers import JobInput
+from portal.forms import PAGE_FIELDS, SubmitForm, card_models
+from portal.templatetags import ui
+from portal.views.gate import signed_in, viewer
+from portal.views.job_form import projects_of
+from scheduler import whatif
+from scheduler.whatif import Limit, Outlook, Sooner
+
+PLACEHOLDER: Final = "x"  # name and command decide nothing about where a job goes
+MOST_BLOCKERS: Final = 5
+
+
+@require_POST
+@signed_in
+def draft(request: HttpRequest) -> HttpResponseBase:
+    """The panel beside the form: what these values would get at this moment."""
+    user = viewer(request)
+    typed = request.POST.copy()
+    for name in ("name", "command"):
+        if not typed.get(name, "").strip():
+            typed[name] = PLACEHOLDER
+    form = SubmitForm(typed, projects=projects_of(user), models=card_models())
+    judged = _judged(form, user)
+    if judged is None:
+        return render(request, "jobs/outlook.html", {"troubles": _troubles(form)})
+    project = Project.objects.visible_to(user).filter(slug=judged["project"]).first()
+    if project is None:
+        return render(request, "jobs/outlook.html", {"troubles": [(_("Project"), _("Choose a project."))]})
+    outlook = whatif.outlook(whatif.candidate(judged, project))
+    context = described(outlook, user) | {"copy": _as_api(request, form.spec())}
+    return render(request, "jobs/outlook.html", context)
+
+
+@require_safe
+@signed_in
+def of_job(request: HttpRequest, pk: int) -> HttpResponseBase:
+    """The same for a job in the queue; nothing once it is placed."""
+    job = Job.objects.visible_to(viewer(request)).select_related("project").filter(pk=pk).first()
+    if job is None:
+        raise Http404(_("There is no such job, or you may not see it."))
+    if job.state != JobState.QUEUED:
+        return HttpResponse()  # takes the place of the card, which is gone by that
+    context = described(whatif.outlook(job), viewer(request)) | {"queued": True, "job": job}
+    return render(request, "jobs/job_outlook.html", context)
+
+
+def _judged(form: SubmitForm, user: User) -> dict[str, Any] | None:
+    if not form.is_valid():
+        return None
+    judged = JobInput(data=form.spec(), context={"user": user})
+    if not judged.is_valid():
+        form.take_errors(judged.errors)
+        return None
+    return dict(judged.validated_data)
+
+
+def _troubles(form: SubmitForm) -> list[tuple[str, str]]:
+    """(label of the field, what is wrong), for the panel; the form itself marks nothing before it is sent."""
+    return [
+        (str(form.fields[name].label) if name in form.fields else "", str(error))
+        for name, errors in form.errors.items()
+        for error in errors
+    ]
+
+
+def described(outlook: Outlook, user: User) -> dict[str, Any]:
+    """What the template shows of an outlook."""
+    slugs = dict(Project.objects.visible_to(user).filter(pk__in=outlook.neighbours).values_list("pk", "slug"))
+    hidden = len(outlook.neighbours) - len(slugs)
+    return {
+        "outlook": outlook,
+        "spots": outlook.spots,
+        "zones": whatif.zone_titles(spot.node_id for spot in outlook.spots),
+        "neighbours": sorted(slugs.values()) + [_("another project")] * hidden,
+        "alone": bool(outlook.spots) and all(spot.form == "whole" for spot in outlook.spots),
+        "reasons": [sorted(ask.items(), key=lambda item: -item[1]) for ask in outlook.by_ask],
+        "blockers": _blockers(outlook.blockers, user),
+        "more_blockers": max(0, len(outlook.blockers) - MOST_BLOCKERS),
+        "limits": [limit_words(limit) for limit in outlook.limits],
+        "sooner": [sooner_words(sooner) for sooner in outlook.sooner],
+    }
+
+
+def _blockers(ids: Sequence[int], user: User) -> list[Job | None]:
+    """The first few jobs that must end; None for one that the person may not see."""
+    seen = Job.objects.visible_to(user).select_related("project").in_bulk(ids[:MOST_BLOCKERS])
+    return [seen.get(pk) for pk in ids[:MOST_BLOCKERS]]
+
+
+def limit_words(limit: Limit) -> str:
+    """A sentence: what was asked for, and the nearest that there is."""
+    shown = {"memory_mib": ui.mib, "host_memory_mib": ui.mib, "cpu_milli": ui.cores}.get(limit.what, str)
+    facts = {"wanted": shown(limit.wanted), "most": shown(limit.nearest), "where": limit.where}  # type: ignore[operator]
+    if limit.what == "form":
+        facts["wanted"] = str(labels.look("ask_form", str(limit.wanted)).label)
+        names = [str(labels.look("form", form).label) for form in str(limit.nearest).split(", ")]
+        facts["most"] = ", ".join(names)
+    return {
+        "memory_mib": _("No card has %(wanted)s; the largest has %(most)s (%(where)s)."),
+        "cards_per_node": _("No node has %(wanted)s such cards; the most is %(most)s (%(where)s)."),
+        "cpu_milli": _("No node has %(wanted)s CPU cores; the most is %(most)s (%(where)s)."),
+        "host_memory_mib": _("No node has %(wanted)s of host memory; the most is %(most)s (%(where)s)."),
+        "model": _("There is no card of the model %(wanted)s; there are %(most)s."),
+        "form": _("No zone takes the form “%(wanted)s”; the zones take: %(most)s."),
+        "nodes": _("There are not %(wanted)s nodes; there are %(most)s."),
+    }[limit.what] % facts
+
+
+def sooner_words(sooner: Sooner) -> dict[str, Any]:
+    """A change in words, and as fields of the submit form, so that one click applies it."""
+    words, fields = [], {}
+    for name, value in sooner.change.items():
+        table = {"form": "ask_form", "interconnect": "interconnect", "distance": "distance"}.get(name)
+        word = str(labels.look(table, str(value)).label) if table else _amount(name, value)
+        label = str(SubmitForm.base_fields[PAGE_FIELDS.get(name, name)].label)
+        words.append(f"{label}: {word}")
+        fields[PAGE_FIELDS.get(name, name)] = value / 1000 if name == "cpu_milli" else value
+    return {"words": "; ".join(words), "fields": json.dumps(fields), "hostname": sooner.hostname}
+
+
+def _amount(name: str, value: Any) -> str:
+    if name == "model":
+        return str(value) or _("any")
+    shown = {"memory_mib": ui.mib, "host_memory_mib": ui.mib, "cpu_milli": ui.cores}.get(name, str)
+    return shown(value)  # type: ignore[operator, no-any-return]
+
+
+def _as_api(request: HttpRequest, spec: Mapping[str, Any]) -> str:
+    """The same job as a command line for the API."""
+    body = json.dumps(spec, ensure_ascii=False, indent=2).replace("'", "'\\''")
+    address = request.build_absolute_uri("/api/v1/jobs/")
+    return (
+        f'curl -X POST {address} \\\n  -H "Authorization: Bearer $GPU_COMMONS_TOKEN" \\\n'
+        f"  -H 'Content-Type: application/json' -H \"Idempotency-Key: $(uuidgen)\" \\\n  -d '{body}'"
+    )

@@ -1,0 +1,133 @@
+"""Forms of zones, nodes and cards: what people type of a zone plan, of a hold and of a filter. What may be done is
+judged by scheduler.zone_proposals, scheduler.zones and ledger.holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
+
+from ledger.models import Zone
+from ledger.vocabulary import HoldKind
+from portal import labels
+from portal.forms import BIG, HARDWARE, FilterForm, _style
+
+LONGEST_REASON: Final = 500
+LONGEST_LIST: Final = 200_000  # characters
+MOST_NODES: Final = 5_000
+ZONE_FIELD: Final = "zone-"
+
+
+class _Styled(forms.Form):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _style(self)
+
+
+def _reason(label: Any, **values: Any) -> forms.CharField:
+    return forms.CharField(label=label, max_length=LONGEST_REASON, **values)
+
+
+class ListPlanForm(_Styled):
+    nodes = forms.CharField(
+        label=_("Nodes"),
+        max_length=LONGEST_LIST,
+        widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false", "class": "mono"}),
+        help_text=_("Host names, separated by spaces, commas or lines."),
+    )
+    to_zone = forms.ModelChoiceField(
+        label=_("To zone"), queryset=Zone.objects.order_by("slug"), to_field_name="slug", empty_label=None
+    )
+
+    def clean_nodes(self) -> list[str]:
+        names = list(dict.fromkeys(name for name in re.split(r"[\s,;]+", self.cleaned_data["nodes"]) if name))
+        if len(names) > MOST_NODES:
+            raise forms.ValidationError(_("At most %(n)d nodes in one plan."), params={"n": MOST_NODES})
+        return names
+
+
+class RatioPlanForm(_Styled):
+    """One field a zone, named zone-<slug>; left empty, the zone gives and takes the rest."""
+
+    hardware = forms.ChoiceField(label=_("Hardware"), choices=HARDWARE)
+    model = forms.ChoiceField(label=_("Only nodes with this card model"), required=False)
+    unit = forms.ChoiceField(
+        label=_("Targets in"), choices=[("nodes", _("nodes")), ("percent", _("percent of the nodes"))]
+    )
+
+    def __init__(self, *args: Any, zones: Sequence[Zone], models: Iterable[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["model"].choices = [("", _("any")), *((m, m) for m in models)]  # type: ignore[attr-defined]
+        self.zones = zones
+        for zone in zones:
+            self.fields[f"{ZONE_FIELD}{zone.slug}"] = forms.IntegerField(
+                label=f"{zone.title} ({zone.slug})", required=False, min_value=0, max_value=BIG
+            )
+        _style(self)
+
+    @property
+    def zone_fields(self) -> list[forms.BoundField]:
+        return [self[f"{ZONE_FIELD}{zone.slug}"] for zone in self.zones]
+
+    @property
+    def wanted(self) -> dict[str, int]:
+        """zone slug → target, of the zones that have one."""
+        data = {zone.slug: self.cleaned_data[f"{ZONE_FIELD}{zone.slug}"] for zone in self.zones}
+        return {slug: value for slug, value in data.items() if value is not None}
+
+
+class ConfirmPlanForm(_Styled):
+    """`plan` is the signed proposal of the preview."""
+
+    plan = forms.CharField(widget=forms.HiddenInput, max_length=1_000_000)
+    reason = _reason(_("Reason"), help_text=_("It is kept with the plan and in the audit trail."))
+    override_reason = _reason(_("Reason for not waiting"), required=False)
+
+
+class ReasonForm(_Styled):
+    reason = _reason(_("Reason"))
+
+
+class HoldForm(ReasonForm):
+    kind = forms.ChoiceField(
+        label=_("Why it is taken out"),
+        choices=lambda: [
+            (str(kind), labels.look("hold", kind).label)
+            for kind in (HoldKind.MAINTENANCE, HoldKind.FAULT, HoldKind.DRILL)
+        ],
+    )
+    field_order = ("kind", "reason")
+
+
+class CardFilter(FilterForm):
+    q = forms.CharField(label=_("Card or host name"), required=False, max_length=200)
+    hardware = forms.ChoiceField(label=_("Hardware"), required=False, choices=HARDWARE)
+    zone = forms.ChoiceField(label=_("Zone"), required=False)
+    model = forms.ChoiceField(label=_("Card model"), required=False)
+    state = forms.ChoiceField(
+        label=_("State"),
+        required=False,
+        choices=[
+            ("", _("all")),
+            ("free", pgettext_lazy("card", "free")),
+            ("taken", pgettext_lazy("card", "taken")),
+            ("held", pgettext_lazy("card", "held, or its node is")),
+            ("faulty", pgettext_lazy("card", "with open faults")),
+        ],
+    )
+    temperature = forms.IntegerField(label=_("°C, at least"), required=False, min_value=0, max_value=300)
+
+
+class MomentForm(FilterForm):
+    """Who held it when: a moment of the past."""
+
+    at = forms.DateTimeField(
+        label=_("Who held it at"),
+        required=False,
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S"),
+    )

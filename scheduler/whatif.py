@@ -1,0 +1,390 @@
+"""What a job would get if it were submitted now: where, beside whom, or why it waits, until when, and what would start
+sooner. Reads only; the same engine, snapshot and rules as a tick, so the answer is the tick's answer of this moment.
+
+The expected time is the earliest one: running jobs are taken to end at their time limit, and jobs that are ahead in the
+queue and wait as well are not taken into account there.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from django.db import connection
+
+from ledger.clock import database_now
+from ledger.models import HeadroomReserve, Job, NodeZone, Project
+from ledger.vocabulary import AskForm, Distance, Form, Interconnect
+from scheduler import placing, snapshot
+from scheduler.engine.feasible import counted
+from scheduler.engine.fleet import Fleet
+from scheduler.engine.plan import DEFAULT_RULE, Desk, queue_order
+from scheduler.engine.types import Ask, JobView, MemberPlan, NodeView, Reserve
+
+SEED: Final = 1
+MOST_SOONER: Final = 4
+CLEANING_S: Final = 30  # what is closing now is taken to be free after this
+OVERDUE_S: Final = 60  # and so is what has outlived its time limit
+_lock = threading.Lock()  # the kept snapshot belongs to one thread at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """One node of the placement. `cards` are (slot, MiB given, MiB of the card)."""
+
+    node_id: int
+    hostname: str
+    form: Form
+    model: str
+    cards: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What the fleet has at most of something that the job wants more of. `what` names a field of the job."""
+
+    what: str
+    wanted: int | str
+    nearest: int | str
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sooner:
+    """A change of the first ask that would start at once: the fields that change and their values."""
+
+    change: Mapping[str, Any]
+    hostname: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """`verdict` is now, later or never. `spots` say where (for later: where at `expected_at`)."""
+
+    verdict: str
+    ask_index: int | None
+    spots: tuple[Spot, ...]
+    neighbours: tuple[int, ...]  # ids of projects on the same nodes now
+    by_ask: tuple[Mapping[str, int], ...]  # nodes refused by reason, one a wish
+    ahead: int  # jobs before it in the queue
+    expected_at: dt.datetime | None = None
+    next_ask_in_s: float | None = None  # when a later wish begins to count
+    blockers: tuple[int, ...] = ()  # jobs that must end first
+    limits: tuple[Limit, ...] = ()
+    sooner: tuple[Sooner, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """An open allocation: when it is expected to be gone."""
+
+    pk: int
+    node_id: int
+    job_id: int
+    project_id: int
+    form: str
+    cpu_milli: int
+    host_memory_mib: int
+    gone_at: float
+
+
+LIVE: Final = """
+SELECT a.id, a.node_id, t.job_id, a.project_id, a.form, a.cpu_milli, a.host_memory_mib,
+       CASE WHEN a.closing_at IS NOT NULL THEN extract(epoch FROM a.closing_at)::float8 + %s
+            ELSE extract(epoch FROM coalesce(a.active_at, lower(a.period)))::float8 + j.walltime_s END
+FROM ledger_allocation a JOIN ledger_attempt t ON t.id = a.attempt_id JOIN ledger_job j ON j.id = t.job_id
+WHERE upper_inf(a.period)
+"""
+
+
+def candidate(data: Mapping[str, Any], project: Project) -> Job:
+    """The job that `data` (a validated JobInput) would make at this moment; it is not saved."""
+    now = database_now()
+    values = {name: value for name, value in data.items() if name != "project"}
+    return Job(**values, project=project, submitted_at=now, queued_at=now)
+
+
+def outlook(job: Job) -> Outlook:
+    """The outlook of a queued job, or of one that `candidate` made."""
+    with _lock:
+        return _Question(job).answer()
+
+
+def views_now() -> tuple[NodeView, ...]:
+    """Every node as the engine sees it now."""
+    with _lock:
+        return snapshot.node_views()
+
+
+def reserves_at(now: dt.datetime) -> list[Reserve]:
+    found = HeadroomReserve.objects.filter(period__contains=now)
+    return [Reserve(zone_id=r.zone_id, model=r.model, mib=r.mib) for r in found]
+
+
+class _Question:
+    """One job against one snapshot."""
+
+    def __init__(self, job: Job) -> None:
+        self.now = database_now()
+        self.views = snapshot.node_views()
+        self.fleet = snapshot.fleet_of(self.views)
+        self.reserves = reserves_at(self.now)
+        view = snapshot.job_view(job, over_quota=job.pk in placing.over_quota([job]))
+        self.job = replace(view, id=job.pk or 0)
+        self.ahead = self._ahead()
+
+    def _ahead(self) -> list[JobView]:
+        queue = [snapshot.job_view(job) for job in snapshot.queued_jobs() if job.pk != self.job.id]
+        mine = (-self.job.priority, self.job.submitted_at, self.job.id or float("inf"))
+        return [other for other in queue_order(queue) if (-other.priority, other.submitted_at, other.id) < mine]
+
+    def _desk(self, fleet: Fleet) -> Desk:
+        return Desk(fleet, self.reserves, at=self.now.timestamp(), seed=SEED, rule=DEFAULT_RULE)
+
+    def answer(self) -> Outlook:
+        desk = self._desk(self.fleet)
+        for other in self.ahead:
+            desk.decide(other)
+        by_ask: list[Mapping[str, int]] = []
+        for number, ask in enumerate(self.job.asks):
+            early = desk.too_early(self.job, ask)
+            if early is not None:
+                by_ask.append({str(early): len(self.fleet)})
+                continue
+            verdict = desk.answer(self.job, ask)
+            by_ask.append({str(reason): n for reason, n in counted(verdict.codes).items()})
+            if verdict.members:
+                return self._now(number, [member for _, member in verdict.members], by_ask)
+        return self._waits(desk, by_ask)
+
+    def _now(self, number: int, members: Sequence[MemberPlan], by_ask: Sequence[Mapping[str, int]]) -> Outlook:
+        nodes = {member.node_id for member in members}
+        live = [row for row in self._live() if row.node_id in nodes]
+        return Outlook(
+            verdict="now",
+            ask_index=number,
+            spots=self._spots(members),
+            neighbours=tuple(sorted({row.project_id for row in live})),
+            by_ask=tuple(by_ask),
+            ahead=len(self.ahead),
+        )
+
+    def _waits(self, desk: Desk, by_ask: Sequence[Mapping[str, int]]) -> Outlook:
+        never = not self.job.over_quota and all(desk.answer(self.job, ask).never for ask in self.job.asks)
+        delays = [self.job.submitted_at + ask.after_s - self.now.timestamp() for ask in self.job.asks]
+        waits = Outlook(
+            verdict="never" if never else "later",
+            ask_index=None,
+            spots=(),
+            neighbours=(),
+            by_ask=tuple(by_ask),
+            ahead=len(self.ahead),
+            next_ask_in_s=min((delay for delay in delays if delay > 0), default=None),
+            sooner=() if self.job.over_quota else tuple(self._sooner(desk)),
+        )
+        later = waits if never or self.job.over_quota else self._later(waits)
+        if later.expected_at is None and not self.job.over_quota:
+            later = replace(later, limits=tuple(self._limits()))
+        return later
+
+    # -- when ----------------------------------------------------------------------------------------------------------
+
+    def _live(self) -> list[_Live]:
+        now = self.now.timestamp()
+        with connection.cursor() as cursor:
+            cursor.execute(LIVE, [CLEANING_S])
+            rows = cursor.fetchall()
+        return [
+            _Live(pk, node, job, project, form, cpu, memory, max(float(gone), now + OVERDUE_S))
+            for pk, node, job, project, form, cpu, memory, gone in rows
+        ]
+
+    def _later(self, waits: Outlook) -> Outlook:
+        """The first release after which a wish can be placed: more releases never hurt, so it is found by halving."""
+        live = sorted(self._live(), key=lambda row: (row.gone_at, row.pk))
+        if not live:
+            return waits
+        world = _Releases(self.views, live)
+        lo, hi = 0, len(live)
+        if self._placed(world, hi) is None:
+            return waits
+        while lo + 1 < hi:
+            middle = (lo + hi) // 2
+            if self._placed(world, middle) is None:
+                lo = middle
+            else:
+                hi = middle
+        placed = self._placed(world, hi)
+        if placed is None:
+            return waits
+        number, members = placed
+        nodes = {member.node_id for member in members}
+        return replace(
+            waits,
+            ask_index=number,
+            spots=self._spots(members),
+            neighbours=tuple(sorted({row.project_id for row in live[hi:] if row.node_id in nodes})),
+            expected_at=dt.datetime.fromtimestamp(live[hi - 1].gone_at, dt.UTC),
+            blockers=tuple(dict.fromkeys(row.job_id for row in live[:hi] if row.node_id in nodes)),
+        )
+
+    def _placed(self, world: _Releases, count: int) -> tuple[int, list[MemberPlan]] | None:
+        desk = self._desk(world.after(count))
+        for number, ask in enumerate(self.job.asks):
+            members = desk.answer(self.job, ask).members
+            if members:
+                return number, [member for _, member in members]
+        return None
+
+    # -- what else -----------------------------------------------------------------------------------------------------
+
+    def _sooner(self, desk: Desk) -> Iterator[Sooner]:
+        """Smaller or other wishes that would start at once, the smallest change first."""
+        found = 0
+        for change in variants(self.job):
+            changed = _changed(self.job, change)
+            members = desk.answer(changed, changed.asks[0]).members
+            if members:
+                found += 1
+                yield Sooner(change, self._spots([members[0][1]])[0].hostname)
+            if found == MOST_SOONER:
+                return
+
+    def _limits(self) -> Iterator[Limit]:
+        """What the fleet can't give to the first wish whatever happens on it."""
+        ask = self.job.asks[0]
+        nodes = [view for view in self.views if view.simulated == self.job.simulated]
+        fitting = [(card, view) for view in nodes for card in view.cards if ask.model in ("", card.model)]
+        if ask.model and not fitting:
+            models = sorted({card.model for view in nodes for card in view.cards})
+            yield Limit("model", ask.model, ", ".join(models) or "—")
+            return
+        pieces: list[tuple[str, int, Iterable[tuple[int, str]]]] = [
+            ("memory_mib", ask.memory_mib, ((c.memory_mib, f"{c.model} · {v.hostname}") for c, v in fitting)),
+            ("cards_per_node", ask.cards_per_node, _cards_of(fitting)),
+            ("cpu_milli", self.job.cpu_milli, ((v.cpu_milli, v.hostname) for v in nodes)),
+            ("host_memory_mib", self.job.host_memory_mib, ((v.host_memory_mib, v.hostname) for v in nodes)),
+        ]
+        for what, wanted, offers in pieces:
+            most = max(offers, default=(0, ""))
+            if wanted > most[0]:
+                yield Limit(what, wanted, most[0], most[1])
+        forms = {form for view in nodes for form in view.zone_forms}
+        if ask.form != AskForm.AUTO and Form(ask.form) not in forms:
+            yield Limit("form", str(ask.form), ", ".join(sorted(forms)) or "—")
+        if ask.nodes > len(nodes):
+            yield Limit("nodes", ask.nodes, len(nodes))
+
+    def _spots(self, members: Sequence[MemberPlan]) -> tuple[Spot, ...]:
+        views = {view.id: view for view in self.views}
+        return tuple(_spot(views[member.node_id], member) for member in members)
+
+
+def _cards_of(fitting: Iterable[tuple[Any, NodeView]]) -> Iterator[tuple[int, str]]:
+    counts: dict[str, int] = defaultdict(int)
+    for _, view in fitting:
+        counts[view.hostname] += 1
+    for hostname, count in counts.items():
+        yield count, hostname
+
+
+def _spot(view: NodeView, member: MemberPlan) -> Spot:
+    by_id = {card.id: card for card in view.cards}
+    cards = sorted(
+        (by_id[share.card_id].slot, sum(hi - lo for lo, hi in share.memory), by_id[share.card_id].memory_mib)
+        for share in member.shares
+    )
+    models = sorted({by_id[share.card_id].model for share in member.shares})
+    return Spot(view.id, view.hostname, member.form, ", ".join(models), tuple(cards))
+
+
+def variants(job: JobView) -> Iterator[dict[str, Any]]:
+    """Changes worth trying, the smallest sacrifice first."""
+    yield from _looser(job)
+    yield from _smaller(job)
+
+
+def _looser(job: JobView) -> Iterator[dict[str, Any]]:
+    ask = job.asks[0]
+    if job.interconnect is not Interconnect.ANY:
+        yield {"interconnect": str(Interconnect.ANY)}
+    if job.distance is Distance.SAME_LEAF:
+        yield {"distance": str(Distance.NEAR)}
+    if ask.model:
+        yield {"model": ""}
+    for form in (AskForm.AUTO, AskForm.CONTAINER, AskForm.BLOCK):
+        if form != ask.form:
+            yield {"form": str(form)}
+
+
+def _smaller(job: JobView) -> Iterator[dict[str, Any]]:
+    ask = job.asks[0]
+    for what in ("cards_per_node", "nodes"):
+        half = getattr(ask, what) // 2
+        while half >= 1:
+            yield {what: half}
+            half //= 2
+    if ask.memory_mib > 1:
+        yield {"memory_mib": ask.memory_mib // 2}
+    if ask.form != AskForm.CONTAINER and ask.cards_per_node > 1:
+        yield {"form": str(AskForm.CONTAINER), "cards_per_node": 1}
+    if job.cpu_milli > 1:
+        yield {"cpu_milli": job.cpu_milli // 2}
+    if job.host_memory_mib > 1:
+        yield {"host_memory_mib": job.host_memory_mib // 2}
+
+
+def _changed(job: JobView, change: Mapping[str, Any]) -> JobView:
+    ask_fields = {name: value for name, value in change.items() if name in Ask.__dataclass_fields__}
+    if "form" in ask_fields:
+        ask_fields["form"] = AskForm(ask_fields["form"])
+    own = {name: value for name, value in change.items() if name not in ask_fields}
+    if "interconnect" in own:
+        own["interconnect"] = Interconnect(own["interconnect"])
+    if "distance" in own:
+        own["distance"] = Distance(own["distance"])
+    return replace(job, asks=(replace(job.asks[0], after_s=0, **ask_fields),), **own)
+
+
+class _Releases:
+    """The fleet after the first `count` of the live allocations are gone; only nodes that differ are filled anew."""
+
+    def __init__(self, views: Sequence[NodeView], live: Sequence[_Live]) -> None:
+        self.live = live
+        self.original = {view.id: view for view in views}
+        self.fleet = Fleet(views)
+        self.count = 0
+        self.by_node: dict[int, list[tuple[int, _Live]]] = defaultdict(list)
+        for index, row in enumerate(live):
+            self.by_node[row.node_id].append((index, row))
+        self.empty = snapshot.inventory().empty
+        self.shares: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+        for share in snapshot.live_shares():
+            self.shares[share[0]].append(share)
+        self.held_cards = {card.id for view in views for card in view.cards if card.held}
+
+    def after(self, count: int) -> Fleet:
+        lo, hi = sorted((self.count, count))
+        touched = {row.node_id for row in self.live[lo:hi] if row.node_id in self.original}
+        self.fleet.replace_nodes([self._view(node_id, count) for node_id in sorted(touched)])
+        self.count = count
+        return self.fleet
+
+    def _view(self, node_id: int, count: int) -> NodeView:
+        left = {
+            row.pk: (row.form, row.cpu_milli, row.host_memory_mib)
+            for index, row in self.by_node[node_id]
+            if index >= count
+        }
+        taken = [share for pk in left for share in self.shares[pk]]
+        held = self.original[node_id].held
+        return snapshot.filled(self.empty[node_id], left, snapshot.by_card(taken), held, self.held_cards)
+
+
+def zone_titles(node_ids: Iterable[int]) -> dict[int, str]:
+    rows = NodeZone.objects.filter(period__upper_inf=True, node__in=list(node_ids)).select_related("zone")
+    return {row.node_id: row.zone.title for row in rows}

@@ -1,0 +1,89 @@
+"""Every page in a real browser, light and dark: no accessibility violation, no request that leaves the host, nothing
+that breaks the content policy, and on a narrow screen no sideways scrolling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from ledger.models import User
+from portal.sample_pages import sample_addresses
+from tests import factories
+from tests.e2e.test_journey import sign_in
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+NARROW = 390
+SETTLE_MS = 400  # parts that a page loads by itself
+RESEARCHERS = ("/jobs/", "/account/", "/books/", "/help/")  # pages that differ for a researcher
+LOOKED = {"admin": 20, "researcher": 5}
+
+
+@pytest.fixture
+def world(people: dict[str, User], turn: Callable[[], None]) -> dict[str, User]:
+    """One of everything: a running job, a waiting one, an ended one."""
+    factories.node("n1", cards=4, block=2)
+    factories.node("real", cards=1, simulated=False)
+    factories.job(people["researcher"], name="short")
+    turn()
+    turn()
+    factories.job(people["researcher"], name="long", command=["simulate", "--seconds", "3600"])
+    turn()
+    factories.job(people["researcher"], name="too wide", asks=[{"form": "container", "cards_per_node": 9}])
+    turn()
+    return people
+
+
+def _leaves(page: Any, host: str) -> list[str]:
+    """Requests to other hosts than the portal's, as they happen."""
+    found: list[str] = []
+
+    def look(request: Any) -> None:
+        address = urlsplit(request.url)
+        if address.scheme in ("http", "https") and address.netloc != host:
+            found.append(request.url)
+
+    page.on("request", look)
+    return found
+
+
+@pytest.mark.parametrize("who", ["admin", "researcher"])
+def test_every_page_keeps_the_rules(page: Any, live_server: Any, world: dict[str, User], who: str) -> None:
+    user = world[who]
+    sign_in(page, live_server, who)
+    leaves = _leaves(page, urlsplit(live_server.url).netloc)
+    looked, wrong = 0, []
+    for address in sample_addresses(user):
+        if who != "admin" and not address.startswith(RESEARCHERS) and address != "/":
+            continue
+        answer = page.request.get(live_server.url + address)
+        if answer.status == 405 or not answer.text().lstrip().lower().startswith("<!doctype html"):
+            continue  # for POST alone, a part of a page, data or a file
+        if answer.status != 200:
+            wrong.append(f"{address}: {answer.status}")
+            continue
+        looked += 1
+        page.goto(live_server.url + address)
+        page.wait_for_timeout(SETTLE_MS)
+        wrong += [f"{address}: {line}" for line in _troubles(page)]
+    assert not wrong, "\n".join(wrong)
+    assert leaves == []
+    assert looked >= LOOKED[who]
+
+
+def _troubles(page: Any) -> list[str]:
+    """What axe finds in both themes, and whether a narrow screen must scroll sideways."""
+    found = []
+    for theme in ("light", "dark"):
+        page.evaluate("(theme) => { document.documentElement.dataset.bsTheme = theme; }", theme)
+        page.wait_for_timeout(SETTLE_MS)  # colours fade into each other
+        rules = Axe().run(page).response["violations"]
+        found += [f"{theme}: {rule['id']} {rule['nodes'][0]['target']} ({len(rule['nodes'])})" for rule in rules]
+    page.set_viewport_size({"width": NARROW, "height": 800})
+    if (width := page.evaluate("document.documentElement.scrollWidth")) > NARROW:
+        found.append(f"{width} wide on a screen of {NARROW}")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    return found

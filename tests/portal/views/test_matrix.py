@@ -1,0 +1,174 @@
+"""Who may do what on the pages, as data (tests/data/access/pages/*.csv): address × verb × object × role → status.
+
+Objects: own = by researcher in vision, project = by member in vision, other = in outside, none = not there, - = none
+needed. A person who is not signed in gets 302 to the sign-in page everywhere, so only people are columns. An address
+without a row fails, and so does a verb that no row names and that is not answered with 405. BODIES holds what a POST
+sends; without an entry it is empty.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.test import Client
+from django.urls import URLPattern, reverse
+
+from ledger.models import ApiToken, Job, User
+from ledger.people import create_token
+from ledger.vocabulary import ProjectRole
+from portal.urls import urlpatterns
+from scheduler.zone_proposals import propose_list
+from scheduler.zones import make_plan
+from tests import factories
+
+FOLDER = Path(__file__).parents[2] / "data" / "access" / "pages"
+ROLES = ("researcher", "member", "viewer", "owner", "outsider", "operator", "admin", "manager", "auditor")
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+OPEN = {"sign-in", "sign-out", "language", "healthz", "readyz", "metrics"}
+NOWHERE_ID = 999_999_999
+BODIES: dict[str, dict[str, str]] = {
+    "job-cancel": {"reason": "test"},
+    "theme": {"theme": "dark"},
+    "nodes-hold": {"key": "n1", "confirm": "yes", "kind": "drill", "reason": "test"},
+    "nodes-drain": {"key": "n1", "confirm": "yes", "reason": "test"},
+    "cards-hold": {"key": "n1-card-0", "confirm": "yes", "kind": "drill", "reason": "test"},
+    "zones-plan": {"mode": "list", "nodes": "n1", "to_zone": "elsewhere"},
+    "plan-cancel": {"reason": "test"},
+}
+
+
+def rows() -> list[dict[str, str]]:
+    found: list[dict[str, str]] = []
+    for file in sorted(FOLDER.glob("*.csv")):
+        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+        found += csv.DictReader(lines)
+    return found
+
+
+def pages() -> dict[str, URLPattern]:
+    return {str(p.name): p for p in urlpatterns if isinstance(p, URLPattern) and p.name not in OPEN}
+
+
+class World:
+    """Objects of each relation and a browser for each role."""
+
+    def __init__(self, people: dict[str, User]) -> None:
+        factories.project("vision", viewer=ProjectRole.VIEWER)
+        factories.node("n1", cards=1)
+        self.ids: dict[str, dict[str, Any]] = {
+            "job": {
+                "own": factories.job(people["researcher"], name="own work").pk,
+                "project": factories.job(people["member"], name="project work").pk,
+                "other": factories.job(people["outsider"], project="outside", name="hidden work").pk,
+                "none": NOWHERE_ID,
+            },
+            "node": {"own": "n1", "none": "nowhere"},
+            "card": {"own": "n1-card-0", "none": "nowhere"},
+            "plan": {"own": _plan(people["admin"]), "none": NOWHERE_ID},
+            "help": {"own": "researcher", "none": "nothing"},
+            "queue": {"own": "hold", "none": "nothing"},
+            "session": {
+                "own": self._browser(people["researcher"]).session.digest,  # type: ignore[attr-defined]
+                "other": self._browser(people["outsider"]).session.digest,  # type: ignore[attr-defined]
+                "none": "0" * 64,
+            },
+            "token": {"own": _token(people["researcher"]), "other": _token(people["outsider"]), "none": NOWHERE_ID},
+        }
+        self.ids["audit"] = {which: ["job", pk] for which, pk in self.ids["job"].items()}
+        everyone = people | {"viewer": factories.user("viewer")}
+        self.browsers = {name: self._browser(everyone[name]) for name in ROLES}
+
+    @staticmethod
+    def _browser(user: User) -> Client:
+        client = Client(raise_request_exception=False)
+        client.force_login(user)
+        return client
+
+    def address(self, name: str, which: str) -> str:
+        route = str(pages()[name].pattern)
+        if "<" not in route:
+            return reverse(name)
+        kind = name.partition("-")[0]
+        found = self.ids[kind].get(which, self.ids[kind]["own"])
+        return reverse(name, args=found if isinstance(found, list) else [found])
+
+
+def _plan(admin: User) -> int:
+    """A zone plan that has moved a node."""
+    factories.node("n2", cards=1)
+    proposal = propose_list(hostnames=["n2"], to_zone=factories.zone("elsewhere"))
+    return make_plan(proposal=proposal, reason="test", actor=admin, via="test").pk
+
+
+def _token(user: User) -> int:
+    create_token(user=user, label="test", days=1, actor=user, via="test")
+    return ApiToken.objects.get(user=user).pk
+
+
+@pytest.fixture
+def world(people: dict[str, User]) -> World:
+    return World(people)
+
+
+def _undone(act: Callable[[], Any]) -> Any:
+    """Do it and take the database back to where it was."""
+    point = transaction.savepoint()
+    try:
+        return act()
+    finally:
+        transaction.savepoint_rollback(point)
+
+
+def _send(browser: Client, method: str, address: str, name: str) -> Any:
+    return browser.generic(method, address) if method != "POST" else browser.post(address, BODIES.get(name, {}))
+
+
+def test_every_address_has_its_rows() -> None:
+    assert {row["name"] for row in rows()} == set(pages())
+
+
+@pytest.mark.django_db
+def test_each_role_gets_what_the_matrix_says(world: World) -> None:
+    wrong, count = [], 0
+    for row in rows():
+        address = world.address(row["name"], row["object"])
+        for role in ROLES:
+            browser = world.browsers[role]
+            response = _undone(lambda b=browser, r=row, a=address: _send(b, r["method"], a, r["name"]))  # type: ignore[misc]
+            count += 1
+            if str(response.status_code) != row[role]:
+                wrong.append(f"{role} {row['method']} {address} ({row['object']}): {response.status_code}")
+    assert wrong == []
+    assert count == len(rows()) * len(ROLES)
+
+
+@pytest.mark.django_db
+def test_verbs_that_the_matrix_does_not_name_are_refused(world: World) -> None:
+    named = {(row["name"], row["method"]) for row in rows()}
+    wrong = []
+    for name in pages():
+        for method in METHODS:
+            for role in ROLES:
+                if (name, method) in named:
+                    continue
+                response = _send(world.browsers[role], method, world.address(name, "own"), name)
+                if response.status_code not in (403, 405):
+                    wrong.append(f"{role} {method} {name}: {response.status_code}")
+    assert wrong == []
+
+
+@pytest.mark.django_db
+def test_who_is_not_signed_in_is_sent_to_the_sign_in_page_whatever_they_ask_for(world: World) -> None:
+    wrong, before = [], Job.objects.count()
+    for row in rows():
+        address = world.address(row["name"], row["object"])
+        response = _send(Client(raise_request_exception=False), row["method"], address, row["name"])
+        if response.status_code != 302 or not response["Location"].startswith("/sign-in/"):
+            wrong.append(f"{row['method']} {address}: {response.status_code}")
+    assert wrong == []
+    assert Job.objects.count() == before
