@@ -1,12 +1,14 @@
-"""`manage.py test [--system-postgres] [pytest arguments]`: fetch what some tests drive, then become pytest.
+"""`manage.py test [--system-postgres] [pytest arguments]`: fetch what some tests drive, then run pytest.
 
-The services that tests need are started by the plugin tests/services.py, not here.
+Without arguments all tests run, in two pytest processes side by side: pages and books in one, what starts processes and
+browsers in the other. Each has servers of its own, started by the plugin tests/services.py, not here.
 """
 
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,8 +25,13 @@ SYSTEM_PACKAGES = {
 SKIP_SYSTEM = "GPU_COMMONS_SKIP_APT"
 
 
+# The half whose tests drive no other processes; the rest is what stands beside it.
+PAGES_AND_BOOKS = ("tests/ledger", "tests/portal")
+NOT_OF_THEM = "tests/portal/up"
+
+
 def main(argv: Sequence[str]) -> int:
-    """Replace this process by pytest."""
+    """Run all tests, or replace this process by pytest when there are arguments for it."""
     arguments = list(argv)
     if "--system-postgres" in arguments:
         arguments.remove("--system-postgres")
@@ -32,7 +39,39 @@ def main(argv: Sequence[str]) -> int:
     install_system_packages()
     os.chdir(CHECKOUT)
     sys.stdout.flush()
+    if not arguments:
+        return run_halves(*halves())
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *arguments])
+
+
+def halves() -> tuple[list[str], list[str]]:
+    """The arguments of both pytest processes; together they name every folder of tests once."""
+    folders = sorted(f"tests/{folder.name}" for folder in (CHECKOUT / "tests").iterdir() if folder.is_dir())
+    rest = [folder for folder in folders if folder not in PAGES_AND_BOOKS and has_tests(folder)]
+    return [*PAGES_AND_BOOKS, f"--ignore={NOT_OF_THEM}"], [NOT_OF_THEM, *rest]
+
+
+def has_tests(folder: str) -> bool:
+    return any((CHECKOUT / folder).rglob("test_*.py"))
+
+
+def run_halves(first: Sequence[str], second: Sequence[str]) -> int:
+    """Run both; the output of the second is shown when the first has ended. 0 when both passed."""
+    command = [sys.executable, "-m", "pytest"]
+    with tempfile.TemporaryFile() as output:
+        beside = subprocess.Popen([*command, *second], stdout=output, stderr=subprocess.STDOUT)
+        try:
+            codes = [subprocess.run([*command, *first], check=False).returncode]
+            print(f"\nThe other tests ({' '.join(second)}) run beside these …", flush=True)
+            codes.append(beside.wait())
+        finally:
+            if beside.poll() is None:
+                beside.terminate()
+                beside.wait()
+            output.seek(0)
+            shutil.copyfileobj(output, sys.stdout.buffer)
+            sys.stdout.flush()
+    return max(codes, key=abs)
 
 
 def install_system_packages() -> None:
