@@ -38,9 +38,14 @@ def address_of(pattern: URLPattern, user: User) -> str | None:
             return None
         values[name] = value
     try:
-        return reverse(str(pattern.name), kwargs=values)
+        address = reverse(str(pattern.name), kwargs=values)
     except NoReverseMatch:
         return None
+    about = ABOUT.get(str(pattern.name).partition("-")[0]) if str(pattern.name).endswith(ACTS) else None
+    return f"{address}?key={about(user)}" if about else address
+
+
+ACTS: Final = ("-hold", "-drain", "-return")  # previews of an act say what it is about
 
 
 def _none(_user: User) -> Any:
@@ -74,6 +79,7 @@ def _audited(field: str) -> Callable[[User], Any]:
 
 SAMPLES: Final[dict[str, Callable[[User], Any]]] = {
     "job.pk": _job,
+    "queue.act": lambda _user: "hold",
     "hostname": _hostname,
     "uuid": _uuid,
     "slug": _zone,
@@ -81,3 +87,4 @@ SAMPLES: Final[dict[str, Callable[[User], Any]]] = {
     "audit.kind": _audited("target_type"),
     "audit.key": _audited("target_id"),
 }
+ABOUT: Final[dict[str, Callable[[User], Any]]] = {"nodes": _hostname, "cards": _uuid}

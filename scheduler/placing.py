@@ -29,7 +29,9 @@ UPSERT = (
     "neighbours) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, '[]', '[]') "
     "ON CONFLICT (job_id) WHERE attempt_id IS NULL DO UPDATE SET at = excluded.at, first_at = excluded.first_at, "
     "count = excluded.count, rule = excluded.rule, seed = excluded.seed, reasons = excluded.reasons, "
-    "never = excluded.never, position = excluded.position"
+    "never = excluded.never, position = excluded.position "
+    # an operator held the job while this round was under way: that is what its owner must read
+    """WHERE NOT scheduler_decision.reasons @> '[{"held_by_operator": 1}]'"""
 )
 REFRESH = dt.timedelta(seconds=20)  # an unchanged reason is stamped again this often
 

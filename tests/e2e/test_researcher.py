@@ -15,7 +15,7 @@ from tests.e2e.test_journey import sign_in
 pytestmark = pytest.mark.browser
 NOW = {"en": "Starts now", "zh-hans": "立即开始"}
 WAITS = {"en": "Waits", "zh-hans": "等待"}
-RUNNING = {"en": "running", "zh-hans": "运行中"}
+RUNNING = {"en": "running", "zh-hans": "运行"}
 
 
 @pytest.mark.parametrize("locale", ["en", "zh-hans"])

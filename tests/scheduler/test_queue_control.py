@@ -10,10 +10,11 @@ from django.db import IntegrityError, connection, transaction
 
 from ledger.errors import Forbidden, Refused
 from ledger.models import AuditEvent, Job, User
-from ledger.vocabulary import JobState, SiteRole
+from ledger.vocabulary import JobState, Refusal, SiteRole
 from scheduler import placing, queue_control, snapshot
 from scheduler.commit import commit_plan
 from scheduler.engine.plan import plan
+from scheduler.engine.types import Plan, Waiting
 from scheduler.models import Decision
 from scheduler.queue_control import Acted, Order
 from tests import factories
@@ -229,3 +230,13 @@ def test_a_job_that_is_being_placed_is_not_waited_for() -> None:
         done.set()
         thread.join()
     assert acted == Acted(done=[other.pk], left={job.pk: "it is being placed at this moment"})
+
+
+def test_a_round_under_way_does_not_write_over_the_hold(operator: User) -> None:
+    """The round read the queue before the hold and writes its reasons after it."""
+    job = factories.job(asks=[{"form": "container", "cards_per_node": 9}])
+    before = snapshot.queued_jobs()
+    hold(operator, job)
+    waiting = Waiting(job_id=job.pk, by_ask=({Refusal.CPU: 1},))
+    placing._record_waiting(before, Plan(rule="r", placements=(), waiting=(waiting,)), {})
+    assert Decision.objects.get(job=job).reasons == [{"held_by_operator": 1}]
