@@ -10,6 +10,7 @@ import json
 from typing import Any, Final
 
 from django import forms
+from django.db.models import F
 from django.http import QueryDict
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
@@ -47,6 +48,7 @@ STACKS: Final = [
 ]
 LARGE_FLEET: Final = 2_000  # cards
 FRESH: Final = dt.timedelta(minutes=40)
+YOUNG: Final = dt.timedelta(hours=6)
 MOST_NAMES: Final = 20  # members of a split that a link to the rest of them leaves out
 LONGEST_NAME: Final = 100
 LONGEST_LIST: Final = 4_000
@@ -204,10 +206,12 @@ class LinesForm(BooksForm):
 
 def _newest(now: dt.datetime) -> dt.datetime:
     """The end of the books: now, or in a large fleet the last quarter of an hour that is rolled up, while that is
-    fresh; the time since then would have to be walked card by card."""
+    fresh; the time since then would have to be walked card by card. In its first hours a portal's books are short,
+    and all that there is to see is in that last part."""
     if Card.objects.count() <= LARGE_FLEET:
         return now
-    rolled = RollUp.objects.filter(pk=1, until__gt=now - FRESH, until__lte=now).values_list("until", flat=True).first()
+    grown = RollUp.objects.filter(pk=1, until__gt=now - FRESH, until__lte=now, since__lte=F("until") - YOUNG)
+    rolled = grown.values_list("until", flat=True).first()
     return now if rolled is None else rolled.astimezone(dt.UTC)
 
 

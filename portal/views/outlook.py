@@ -121,7 +121,7 @@ def limit_words(limit: Limit) -> str:
         "host_memory_mib": _("No node has %(wanted)s of host memory; the most is %(most)s (%(where)s)."),
         "model": _("There is no card of the model %(wanted)s; there are %(most)s."),
         "form": _("No zone takes the form “%(wanted)s”; the zones take: %(most)s."),
-        "nodes": _("There are not %(wanted)s nodes; there are %(most)s."),
+        "nodes": _("%(wanted)s nodes are wanted; the fleet has %(most)s."),
     }[limit.what] % facts
 
 

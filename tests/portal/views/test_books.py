@@ -307,6 +307,8 @@ def test_in_a_large_fleet_the_books_end_with_what_is_rolled_up(
     assert not any("ledger_cardshare" in query["sql"] for query in asked.captured_queries)
     RollUp.objects.update(since=edge - dt.timedelta(days=9), until=edge - dt.timedelta(hours=1))
     assert client.get("/books/?hardware=simulated").context["form"].until == now  # a roll-up that lags is no end
+    RollUp.objects.update(since=edge - dt.timedelta(hours=1), until=edge)
+    assert client.get("/books/?hardware=simulated").context["form"].until > edge  # in the first hours all is news
 
 
 def test_the_lines_of_no_account_in_particular_are_those_of_used(client_as: ClientAs, running: Job) -> None:
