@@ -17,6 +17,7 @@ from django.db import connection
 
 Window = tuple[dt.datetime, dt.datetime]
 NOWHERE: Final = "(none)"  # the zone of nodes that are in none; no slug has parentheses
+OTHERS: Final = "(others)"  # projects that the viewer may not see, together; no slug has parentheses
 ANSWER: Final = "-- answer\n"  # in balance.sql: above it what lines.sql shares
 
 

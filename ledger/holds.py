@@ -15,11 +15,11 @@ from django.utils.translation import gettext as _
 from ledger.errors import Conflict, Forbidden, Refused
 from ledger.inventory import SYNC_RULE, ZONE_PLAN_RULE, end_hold_inside, hold_inside
 from ledger.models import Card, CardSeat, Hold, Node, User
+from ledger.reasons import check_reason
 from ledger.vocabulary import HoldKind
 from ledger.zones import lock_nodes
 
 BY_PEOPLE: Final = (HoldKind.MAINTENANCE, HoldKind.FAULT, HoldKind.DRILL, HoldKind.DRAIN)
-LONGEST_REASON: Final = 500
 
 
 def returnable(hold: Hold) -> bool:
@@ -86,10 +86,7 @@ def return_many(
 def _check(actor: User, reason: str) -> None:
     if not actor.operates:
         raise Forbidden(_("Only operators and admins hold and return machines."), code="role")
-    if not reason.strip() or len(reason) > LONGEST_REASON:
-        raise Refused(
-            _("Give a reason of 1 to %(n)d characters.") % {"n": LONGEST_REASON}, field="reason", code="reason"
-        )
+    check_reason(reason)
 
 
 def _lock_places(nodes: Iterable[Node], cards: Iterable[Card]) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, overload
 from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 
-from ledger.balance import ANSWER, Cell, Cut, Sums, sql
+from ledger.balance import ANSWER, NOWHERE, OTHERS, Cell, Cut, Sums, sql
 from ledger.models import Project, User
 
 FIRST: Final = 50  # lines of the page that a count brings along
@@ -32,7 +32,7 @@ class LedgerLine(NamedTuple):
     """One line. What does not apply to its account, or may not be seen, is None or ""."""
 
     account: str
-    project: str  # a slug, or reports.OTHERS
+    project: str  # a slug, or balance.OTHERS
     job_id: int | None
     job: str
     node: str
@@ -188,6 +188,8 @@ class LineSet:
             "form": chosen.form,
             "split": chosen.split,
             "but": list(chosen.but),
+            "others": OTHERS,
+            "nowhere": NOWHERE,
             "shares_only": chosen.shares_only,
         }
 

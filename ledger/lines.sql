@@ -42,7 +42,8 @@ line AS (
     AND (%(account)s::text IS NULL OR %(account)s::text IN ('free', 'stranded', 'headroom'))
 ),
 named AS (
-  SELECT l.*, CASE WHEN l.hidden THEN '(others)' ELSE p.slug END AS project, CASE WHEN l.zone_id = -1 THEN '' ELSE coalesce(z.slug, '(none)') END AS zone,
+  SELECT l.*, CASE WHEN l.hidden THEN %(others)s ELSE p.slug END AS project,
+         CASE WHEN l.zone_id = -1 THEN '' ELSE coalesce(z.slug, %(nowhere)s) END AS zone,
          n.hostname AS node, c.uuid AS card
   FROM line l LEFT JOIN ledger_project p ON p.id = l.project_id LEFT JOIN ledger_zone z ON z.id = l.zone_id
   LEFT JOIN ledger_node n ON n.id = l.node_id LEFT JOIN ledger_card c ON c.id = l.card_id

@@ -15,12 +15,11 @@ from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from ledger import quarters
-from ledger.balance import Cell, Cut, Sums, Window, lines
+from ledger.balance import OTHERS, Cell, Cut, Sums, Window, lines
 from ledger.models import Project, User
 from ledger.vocabulary import Account
 
 ACCOUNTS: Final = tuple(account.value for account in Account)
-OTHERS: Final = "(others)"  # projects that the viewer may not see, together; no slug has parentheses
 LONG: Final = dt.timedelta(hours=2)  # above it the roll-up pays; below it the book itself answers as fast
 Row = tuple[str, str, str, int, int]  # account, project slug, form, card memory MiB, MiB-seconds
 Key = TypeVar("Key", str, tuple[str, str, str])

@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from ledger.models import Card, Project, User, Zone
+from ledger.reasons import LONGEST_REASON
 from portal import labels
 
 BIG: Final = 2**31 - 1
@@ -52,7 +53,7 @@ ADVANCED: Final = (
 )
 
 
-def _style(form: forms.Form | forms.ModelForm) -> None:  # type: ignore[type-arg]
+def style(form: forms.Form | forms.ModelForm) -> None:  # type: ignore[type-arg]
     """Tabler's classes by kind of widget."""
     for field in form.fields.values():
         kind = "form-control"
@@ -139,7 +140,7 @@ class SubmitForm(forms.Form):
         super().__init__(*args, **kwargs)
         self.fields["project"].choices = [(p.slug, f"{p.title} ({p.slug})") for p in projects]  # type: ignore[attr-defined]
         self.fields["model"].choices = [("", _("any")), *((m, m) for m in models)]  # type: ignore[attr-defined]
-        _style(self)
+        style(self)
 
     def clean_command(self) -> list[str]:
         try:
@@ -213,12 +214,16 @@ def _leaves(errors: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], s
     return [(path or ("",), str(errors))]
 
 
-class CancelForm(forms.Form):
-    reason = forms.CharField(label=_("Reason"), max_length=500)
-
+class StyledForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        _style(self)
+        style(self)
+
+
+class ReasonForm(StyledForm):
+    """Why somebody acts; the words are kept in the audit trail."""
+
+    reason = forms.CharField(label=_("Reason"), max_length=LONGEST_REASON)
 
 
 class FilterForm(forms.Form):
@@ -228,7 +233,7 @@ class FilterForm(forms.Form):
         super().__init__(data)
         for name, pairs in known.items():
             self.fields[name].choices = [("", _("all")), *pairs]  # type: ignore[attr-defined]
-        _style(self)
+        style(self)
         self.is_valid()
 
     @property
@@ -286,7 +291,7 @@ class AccountForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        _style(self)
+        style(self)
 
 
 def card_models(*, simulated: bool | None = None) -> list[str]:

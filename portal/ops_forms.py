@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from portal import ops_words
-from portal.forms import HARDWARE, CancelForm, FilterForm
+from portal.forms import HARDWARE, FilterForm, ReasonForm
 from portal.labels import Text
 from scheduler import queue_control
 
@@ -31,10 +31,6 @@ class QueueFilter(FilterForm):
     held = forms.ChoiceField(
         label=_("Held"), required=False, choices=[ANY, ("yes", _("only held")), ("no", _("only not held"))]
     )
-
-
-class ReasonForm(CancelForm):
-    """Why an operator acts; the words are kept in the audit trail."""
 
 
 class BumpForm(ReasonForm):

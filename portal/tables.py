@@ -21,9 +21,9 @@ from django.utils.translation import gettext as _
 from portal import exports
 from portal.forms import FilterForm
 from portal.labels import Text
+from portal.views.gate import page_number
 
 ROWS: Final = 50
-PAGE_DIGITS: Final = 9
 LONGEST_NAME: Final = 40  # of a column in the query string; what is longer is cut in the message
 MOST_EXPORTED: Final = 100_000
 PORTION: Final = 2_000  # rows of an export that are read at once
@@ -98,9 +98,10 @@ class Table:
         return [column for column in self.columns if column.always or column.name in chosen]
 
     def _number(self) -> int:
-        text = self.request.GET.get("page", "1")
-        if text.isascii() and text.isdigit() and 0 < len(text) <= PAGE_DIGITS and int(text) > 0:
-            return int(text)
+        number = page_number(self.request)
+        if number is not None:
+            return number
+        text = self.request.GET.get("page", "")
         self.complaints.append(_("“%(text)s” is not a page number; this is page 1.") % {"text": text[:LONGEST_NAME]})
         return 1
 

@@ -13,27 +13,21 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from ledger.models import Zone
+from ledger.reasons import LONGEST_REASON
 from ledger.vocabulary import HoldKind
 from portal import labels
-from portal.forms import BIG, HARDWARE, FilterForm, _style
+from portal.forms import BIG, HARDWARE, FilterForm, ReasonForm, StyledForm, style
 
-LONGEST_REASON: Final = 500
 LONGEST_LIST: Final = 200_000  # characters
 MOST_NODES: Final = 5_000
 ZONE_FIELD: Final = "zone-"
-
-
-class _Styled(forms.Form):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        _style(self)
 
 
 def _reason(label: Any, **values: Any) -> forms.CharField:
     return forms.CharField(label=label, max_length=LONGEST_REASON, **values)
 
 
-class ListPlanForm(_Styled):
+class ListPlanForm(StyledForm):
     nodes = forms.CharField(
         label=_("Nodes"),
         max_length=LONGEST_LIST,
@@ -51,7 +45,7 @@ class ListPlanForm(_Styled):
         return names
 
 
-class RatioPlanForm(_Styled):
+class RatioPlanForm(StyledForm):
     """One field a zone, named zone-<slug>; left empty, the zone gives and takes the rest."""
 
     hardware = forms.ChoiceField(label=_("Hardware"), choices=HARDWARE)
@@ -68,7 +62,7 @@ class RatioPlanForm(_Styled):
             self.fields[f"{ZONE_FIELD}{zone.slug}"] = forms.IntegerField(
                 label=f"{zone.title} ({zone.slug})", required=False, min_value=0, max_value=BIG
             )
-        _style(self)
+        style(self)
 
     @property
     def zone_fields(self) -> list[forms.BoundField]:
@@ -81,16 +75,12 @@ class RatioPlanForm(_Styled):
         return {slug: value for slug, value in data.items() if value is not None}
 
 
-class ConfirmPlanForm(_Styled):
+class ConfirmPlanForm(StyledForm):
     """`plan` is the signed proposal of the preview."""
 
     plan = forms.CharField(widget=forms.HiddenInput, max_length=1_000_000)
     reason = _reason(_("Reason"), help_text=_("It is kept with the plan and in the audit trail."))
     override_reason = _reason(_("Reason for not waiting"), required=False)
-
-
-class ReasonForm(_Styled):
-    reason = _reason(_("Reason"))
 
 
 class HoldForm(ReasonForm):

@@ -18,6 +18,7 @@ from ledger import audit
 from ledger.clock import database_now
 from ledger.errors import Forbidden, Refused
 from ledger.models import Job, User
+from ledger.reasons import check_reason
 from ledger.vocabulary import JobState, Refusal
 from scheduler.models import Decision
 from scheduler.queue import cancel_queued_inside
@@ -25,7 +26,6 @@ from scheduler.wake import wake_after_commit
 
 MOST: Final = 200  # jobs in one act
 LOWEST, HIGHEST = -100, 100  # priorities, the same bounds as for submitting
-LONGEST_REASON: Final = 500
 RULE: Final = "queue-control/1"
 
 
@@ -111,12 +111,7 @@ def _absent(job_ids: Collection[int]) -> dict[int, str]:
 def _check(job_ids: Sequence[int], order: Order) -> None:
     if not order.actor.operates:
         raise Forbidden(_("Only operators and administrators act on the queue."), code="role")
-    if not order.reason.strip():
-        raise Refused(_("Say why; the reason is shown to the job's owner."), field="reason", code="required")
-    if len(order.reason) > LONGEST_REASON:
-        raise Refused(
-            _("The reason is longer than %(n)d characters.") % {"n": LONGEST_REASON}, field="reason", code="too_long"
-        )
+    check_reason(order.reason)
     if not job_ids:
         raise Refused(_("Choose at least one job."), field="key", code="required")
     if len(job_ids) > MOST:

@@ -14,21 +14,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from django.db import connection
-
 from ledger.clock import database_now
 from ledger.models import HeadroomReserve, Job, NodeZone, Project
-from ledger.vocabulary import AskForm, Distance, Form, Interconnect
-from scheduler import placing, snapshot
+from ledger.vocabulary import AskForm, Distance, Form, Interconnect, ProjectState, Refusal
+from scheduler import placing, releases, snapshot
 from scheduler.engine.feasible import counted
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.plan import DEFAULT_RULE, Desk, queue_order
 from scheduler.engine.types import Ask, JobView, MemberPlan, NodeView, Reserve
+from scheduler.releases import Live
 
 SEED: Final = 1
 MOST_SOONER: Final = 4
-CLEANING_S: Final = 30  # what is closing now is taken to be free after this
-OVERDUE_S: Final = 60  # and so is what has outlived its time limit
+CLEANING: Final = dt.timedelta(seconds=30)  # from the end of the work until its cards are free
+OVERDUE: Final = dt.timedelta(seconds=60)  # what should be gone by now is taken to be free after this
 _lock = threading.Lock()  # the kept snapshot belongs to one thread at a time
 
 
@@ -63,7 +62,8 @@ class Sooner:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """`verdict` is now, later or never. `spots` say where (for later: where at `expected_at`)."""
+    """`verdict` is now, later, never or barred. `spots` say where (for later: where at `expected_at`); `barred` says
+    why the scheduler leaves the job out whatever is free."""
 
     verdict: str
     ask_index: int | None
@@ -76,29 +76,7 @@ class Outlook:
     blockers: tuple[int, ...] = ()  # jobs that must end first
     limits: tuple[Limit, ...] = ()
     sooner: tuple[Sooner, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Live:
-    """An open allocation: when it is expected to be gone."""
-
-    pk: int
-    node_id: int
-    job_id: int
-    project_id: int
-    form: str
-    cpu_milli: int
-    host_memory_mib: int
-    gone_at: float
-
-
-LIVE: Final = """
-SELECT a.id, a.node_id, t.job_id, a.project_id, a.form, a.cpu_milli, a.host_memory_mib,
-       CASE WHEN a.closing_at IS NOT NULL THEN extract(epoch FROM a.closing_at)::float8 + %s
-            ELSE extract(epoch FROM coalesce(a.active_at, lower(a.period)))::float8 + j.walltime_s END
-FROM ledger_allocation a JOIN ledger_attempt t ON t.id = a.attempt_id JOIN ledger_job j ON j.id = t.job_id
-WHERE upper_inf(a.period)
-"""
+    barred: Refusal | None = None
 
 
 def candidate(data: Mapping[str, Any], project: Project) -> Job:
@@ -110,8 +88,18 @@ def candidate(data: Mapping[str, Any], project: Project) -> Job:
 
 def outlook(job: Job) -> Outlook:
     """The outlook of a queued job, or of one that `candidate` made."""
+    barred = _barred(job)
+    if barred is not None:
+        return Outlook("barred", None, (), (), (), 0, barred=barred)
     with _lock:
         return _Question(job).answer()
+
+
+def _barred(job: Job) -> Refusal | None:
+    """Why snapshot.queued_jobs leaves this job out."""
+    if job.held_at is not None:
+        return Refusal.HELD_BY_OPERATOR
+    return None if job.project.state == ProjectState.ACTIVE else Refusal.PROJECT_ENDED
 
 
 def views_now() -> tuple[NodeView, ...]:
@@ -163,7 +151,7 @@ class _Question:
 
     def _now(self, number: int, members: Sequence[MemberPlan], by_ask: Sequence[Mapping[str, int]]) -> Outlook:
         nodes = {member.node_id for member in members}
-        live = [row for row in self._live() if row.node_id in nodes]
+        live = releases.live(nodes)
         return Outlook(
             verdict="now",
             ask_index=number,
@@ -193,19 +181,13 @@ class _Question:
 
     # -- when ----------------------------------------------------------------------------------------------------------
 
-    def _live(self) -> list[_Live]:
-        now = self.now.timestamp()
-        with connection.cursor() as cursor:
-            cursor.execute(LIVE, [CLEANING_S])
-            rows = cursor.fetchall()
-        return [
-            _Live(pk, node, job, project, form, cpu, memory, max(float(gone), now + OVERDUE_S))
-            for pk, node, job, project, form, cpu, memory, gone in rows
-        ]
+    def _gone_at(self, row: Live) -> dt.datetime:
+        """What is closing is clean soon, and what has outlived its time limit is ended soon."""
+        return max(row.ends_at + CLEANING, self.now + OVERDUE)
 
     def _later(self, waits: Outlook) -> Outlook:
         """The first release after which a wish can be placed: more releases never hurt, so it is found by halving."""
-        live = sorted(self._live(), key=lambda row: (row.gone_at, row.pk))
+        live = sorted(releases.live(), key=lambda row: (self._gone_at(row), row.pk))
         if not live:
             return waits
         world = _Releases(self.views, live)
@@ -228,7 +210,7 @@ class _Question:
             ask_index=number,
             spots=self._spots(members),
             neighbours=tuple(sorted({row.project_id for row in live[hi:] if row.node_id in nodes})),
-            expected_at=dt.datetime.fromtimestamp(live[hi - 1].gone_at, dt.UTC),
+            expected_at=self._gone_at(live[hi - 1]).astimezone(dt.UTC),
             blockers=tuple(dict.fromkeys(row.job_id for row in live[:hi] if row.node_id in nodes)),
         )
 
@@ -353,12 +335,12 @@ def _changed(job: JobView, change: Mapping[str, Any]) -> JobView:
 class _Releases:
     """The fleet after the first `count` of the live allocations are gone; only nodes that differ are filled anew."""
 
-    def __init__(self, views: Sequence[NodeView], live: Sequence[_Live]) -> None:
+    def __init__(self, views: Sequence[NodeView], live: Sequence[Live]) -> None:
         self.live = live
         self.original = {view.id: view for view in views}
         self.fleet = Fleet(views)
         self.count = 0
-        self.by_node: dict[int, list[tuple[int, _Live]]] = defaultdict(list)
+        self.by_node: dict[int, list[tuple[int, Live]]] = defaultdict(list)
         for index, row in enumerate(live):
             self.by_node[row.node_id].append((index, row))
         self.empty = snapshot.inventory().empty

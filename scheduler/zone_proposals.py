@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -18,8 +18,9 @@ from django.utils.translation import ngettext
 from ledger.clock import database_now
 from ledger.errors import Refused
 from ledger.models import Allocation, CardSeat, Hold, Node, NodeZone, Zone
-from ledger.vocabulary import AllocationState, Form, NodeState
+from ledger.vocabulary import Form, NodeState
 from scheduler.models import OPEN_MOVES, MoveState, PlanKind, PlanState, ZoneMove, ZonePlan
+from scheduler.releases import live
 
 NOW: Final = Q(period__upper_inf=True)
 NAMED: Final = 5  # so many hosts of a longer list are named in a message
@@ -82,7 +83,8 @@ def _members(nodes: QuerySet[Node]) -> list[Member]:
     cards = dict(CardSeat.objects.filter(NOW, node__in=nodes).order_by().values_list("node_id").annotate(n=Count("pk")))
     held = set(Hold.objects.filter(NOW, node__in=nodes).values_list("node_id", flat=True))
     forms = dict(Allocation.objects.filter(NOW, node__in=nodes).values_list("node_id", "form"))
-    free_at = expected_ends(nodes)
+    rows = list(nodes.only("hostname", "state", "simulated").order_by("hostname"))
+    free_at = expected_ends([node.pk for node in rows])
     going = {
         node_id: (plan_id, zone_id)
         for node_id, plan_id, zone_id in ZoneMove.objects.filter(
@@ -90,7 +92,7 @@ def _members(nodes: QuerySet[Node]) -> list[Member]:
         ).values_list("node_id", "plan_id", "to_zone_id")
     }
     found = []
-    for node in nodes.only("hostname", "state", "simulated").order_by("hostname"):
+    for node in rows:
         plan_id, zone_id = going.get(node.pk, (None, zones.get(node.pk)))
         offered = node.state == NodeState.UP and node.pk not in held
         found.append(
@@ -99,16 +101,12 @@ def _members(nodes: QuerySet[Node]) -> list[Member]:
     return found
 
 
-def expected_ends(nodes: QuerySet[Node] | Iterable[int]) -> dict[int, dt.datetime]:
+def expected_ends(nodes: Collection[int]) -> dict[int, dt.datetime]:
     """By node with live allocations: when the last of them reaches its time limit, at the latest (cleaning aside)."""
     now = database_now()
     ends: dict[int, dt.datetime] = {}
-    rows = Allocation.objects.filter(NOW, node__in=nodes).values_list(
-        "node_id", "state", "period__startswith", "attempt__job__started_at", "attempt__job__walltime_s"
-    )
-    for node_id, state, begun, started, walltime_s in rows:
-        last = now if state == AllocationState.CLOSING else (started or begun) + dt.timedelta(seconds=walltime_s)
-        ends[node_id] = max(last, now, ends.get(node_id, now))
+    for row in live(nodes):
+        ends[row.node_id] = max(row.ends_at, now, ends.get(row.node_id, now))
     return ends
 
 

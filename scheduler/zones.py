@@ -25,6 +25,7 @@ from ledger.clock import database_now
 from ledger.errors import Conflict, Forbidden, Refused
 from ledger.inventory import ZONE_PLAN_RULE, end_hold_inside, hold_inside
 from ledger.models import Hold, Node, User, Zone
+from ledger.reasons import check_reason
 from ledger.vocabulary import HoldKind, NodeState, SiteRole
 from scheduler.models import OPEN_MOVES, MoveState, PlanState, ZoneMove, ZonePlan
 from scheduler.wake import wake_after_commit
@@ -33,11 +34,8 @@ from scheduler.zone_proposals import Proposal, watching
 log = logging.getLogger(__name__)
 BATCH: Final = 25  # nodes whose locks one transaction takes
 AT_ONCE_S: Final = 2.0  # so long who makes a plan waits for its first moves; the periodic task does the rest
-LONGEST_REASON: Final = 500
-CANCELLED, ELSEWHERE = (
-    "cancelled",
-    "elsewhere",
-)  # why a move was dropped; elsewhere: by another way, or out of the fleet
+# why a move was dropped; elsewhere: moved by another way, or out of the fleet
+CANCELLED, ELSEWHERE = "cancelled", "elsewhere"
 
 
 def may_plan(user: User) -> bool:
@@ -54,9 +52,9 @@ def make_plan(
     Conflict when the world moved on since the preview, or an earlier plan is still observed and not overridden."""
     if not may_plan(actor):
         raise Forbidden(_("Only admins move nodes between zones."), code="role")
-    _check_reason(reason, "reason")
+    check_reason(reason)
     if override_reason:
-        _check_reason(override_reason, "override_reason")
+        check_reason(override_reason, "override_reason")
     if not proposal.moves:
         raise Refused(_("The plan would change nothing."), code="no_change")
     with transaction.atomic(durable=True):
@@ -88,12 +86,6 @@ def make_plan(
         log.warning("zone plan %s goes on later: %s", plan.pk, str(error).splitlines()[0])
     plan.refresh_from_db()
     return plan
-
-
-def _check_reason(reason: str, field: str) -> None:
-    if not reason.strip() or len(reason) > LONGEST_REASON:
-        text = _("Give a reason of 1 to %(n)d characters.") % {"n": LONGEST_REASON}
-        raise Refused(text, field=field, code="reason")
 
 
 def _check_still_so(proposal: Proposal) -> None:
@@ -311,7 +303,7 @@ def cancel_plan(*, plan_id: int, reason: str, actor: User, via: str, request_id:
     """Leave what has not moved where it is and return what drains to the pool. What has moved stays moved."""
     if not may_plan(actor):
         raise Forbidden(_("Only admins move nodes between zones."), code="role")
-    _check_reason(reason, "reason")
+    check_reason(reason)
     with transaction.atomic(durable=True):
         plan = _lock_running(plan_id)
         if plan is None:

@@ -39,6 +39,7 @@ RATES: Final[Mapping[str, int]] = {
     "stranger": 120,
     "export": 30,
     "search": 240,
+    "outlook": 240,  # asked while a person types, and every few seconds by a page that stands open
 }
 # (address, method) → scope; what is not named is "read"
 API_SCOPES: Final[Mapping[tuple[str, str], str]] = {
@@ -50,6 +51,8 @@ API_SCOPES: Final[Mapping[tuple[str, str], str]] = {
 PAGE_SCOPES: Final[Mapping[tuple[str, str], str]] = {
     ("submit", "POST"): "submit",
     ("search", "GET"): "search",
+    ("submit-outlook", "POST"): "outlook",
+    ("job-outlook", "GET"): "outlook",
 }
 
 _away_until = 0.0

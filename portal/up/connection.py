@@ -20,6 +20,7 @@ OWNER_COMMANDS = frozenset(
 OFFLINE_COMMANDS = frozenset(
     {"help", "version", "check", "makemigrations", "makemessages", "compilemessages", "spectacular", "diffsettings"}
     | {"findstatic", "collectstatic", "optimizemigration", "squashmigrations", "startapp", "--help", "-h", "--version"}
+    | {"bench"}  # starts servers of its own
 )
 OFFLINE_DATABASE = "postgresql://nobody@127.0.0.1:1/none"
 OFFLINE_REDIS = "redis://127.0.0.1:1/0"

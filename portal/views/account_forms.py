@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ledger.models import User
-from portal.forms import _style
+from portal.forms import style
 from portal.signin import check_password
 
 LONGEST_DAYS: Final = 365
@@ -32,7 +32,7 @@ class TokenForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["label"].widget.attrs["autocomplete"] = "off"
-        _style(self)
+        style(self)
 
 
 class PasswordForm(PasswordChangeForm):
@@ -42,7 +42,7 @@ class PasswordForm(PasswordChangeForm):
         super().__init__(user, data)
         self.request = request
         self.fields["old_password"].widget.attrs.pop("autofocus", None)
-        _style(self)
+        style(self)
 
     def clean_old_password(self) -> str:
         old: str = self.cleaned_data["old_password"]

@@ -13,6 +13,7 @@ from django.urls import reverse
 from ledger.models import AuditEvent, AuditSeal, Job, Node, Project, User
 from portal import ops_words
 from portal.labels import Text
+from portal.views.gate import id_of
 
 DEEPEST: Final = 4  # nested fields named with dots; below that they are shown as JSON
 MOST_PEOPLE: Final = 50
@@ -81,13 +82,12 @@ def _side(text: str | None) -> str:
 
 def rows(events: Sequence[AuditEvent], viewer: User) -> list[AuditRow]:
     """With a fixed number of queries whatever the number of rows."""
-    ids = {kind: [int(e.target_id) for e in events if e.target_type == kind and _number(e.target_id)] for kind in NAMED}
+    ids = {kind: _ids(events, kind) for kind in (*NAMED, "job")}
     names: dict[tuple[str, str], str] = {}
     for kind, (model, field) in NAMED.items():
         for pk, name in model._default_manager.filter(pk__in=ids[kind]).values_list("pk", field):
             names[kind, str(pk)] = name
-    jobs = [int(e.target_id) for e in events if e.target_type == "job" and _number(e.target_id)]
-    seen = {str(pk) for pk in Job.objects.visible_to(viewer).filter(pk__in=jobs).values_list("pk", flat=True)}
+    seen = {str(pk) for pk in Job.objects.visible_to(viewer).filter(pk__in=ids["job"]).values_list("pk", flat=True)}
     found = []
     for event in events:
         name = names.get((event.target_type, event.target_id), "")
@@ -96,15 +96,16 @@ def rows(events: Sequence[AuditEvent], viewer: User) -> list[AuditRow]:
     return found
 
 
+def _ids(events: Sequence[AuditEvent], kind: str) -> list[int]:
+    found = (id_of(event.target_id) for event in events if event.target_type == kind)
+    return [pk for pk in found if pk is not None]
+
+
 NAMED: Final[dict[str, tuple[Any, str]]] = {
     "node": (Node, "hostname"),
     "project": (Project, "slug"),
     "user": (User, "username"),
 }
-
-
-def _number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 18
 
 
 def _page(kind: str, pk: str, name: str, jobs: set[str]) -> str:

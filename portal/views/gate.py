@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from django.contrib.auth.decorators import login_required
-from django.core.paginator import Page, Paginator
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponseBase
 from django_htmx.http import HttpResponseClientRefresh
 
 from ledger.models import User
 
 View = Callable[..., HttpResponseBase]
-ROWS = 50
-PAGE_DIGITS = 9
+PAGE_DIGITS: Final = 9
+DIGITS_OF_AN_ID: Final = 18  # fits a bigint
 
 
 def signed_in(view: View) -> View:
@@ -32,11 +30,15 @@ def signed_in(view: View) -> View:
     return inner
 
 
-def page_of(request: HttpRequest, rows: QuerySet[Any]) -> Page[Any]:
-    """The page that `?page=` asks for; nonsense is page 1, beyond the end is the last."""
+def page_number(request: HttpRequest) -> int | None:
+    """The number that `?page=` asks for, 1 without it; None for what is no page number."""
     text = request.GET.get("page", "1")
-    number = int(text) if text.isascii() and text.isdigit() and len(text) <= PAGE_DIGITS else 1
-    return Paginator(rows, ROWS).get_page(max(1, number))
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= PAGE_DIGITS and int(text) > 0 else None
+
+
+def id_of(text: str) -> int | None:
+    """The number of a row that a person typed; None for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS_OF_AN_ID else None
 
 
 def viewer(request: HttpRequest) -> User:

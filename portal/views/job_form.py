@@ -13,9 +13,8 @@ from django.utils.translation import gettext_lazy as _
 from ledger.models import Job, Project, User
 from ledger.vocabulary import ProjectState, SiteRole
 from portal.labels import Text
+from portal.views.gate import id_of
 from scheduler import queue
-
-DIGITS_OF_AN_ID: Final = 18
 
 
 class Template(NamedTuple):
@@ -86,9 +85,9 @@ def starting_values(query: QueryDict, user: User) -> dict[str, Any]:
     template = next((t for t in TEMPLATES if t.slug == query.get("template")), None)
     if template is not None:
         values |= template.values
-    text = query.get("clone", "")
-    if text.isascii() and text.isdigit() and len(text) <= DIGITS_OF_AN_ID:
-        job = Job.objects.visible_to(user).select_related("project").filter(pk=int(text)).first()
+    pk = id_of(query.get("clone", ""))
+    if pk is not None:
+        job = Job.objects.visible_to(user).select_related("project").filter(pk=pk).first()
         values |= cloned(job) if job is not None else {}
     if project := query.get("project"):
         values["project"] = project

@@ -19,7 +19,7 @@ from ledger.errors import Refused
 from ledger.models import Job
 from ledger.vocabulary import LIVE_JOB_STATES, JobState
 from portal.api.answers import job_detail
-from portal.forms import CancelForm
+from portal.forms import ReasonForm
 from portal.views.gate import request_id, signed_in, viewer
 from scheduler import logs, queue
 from scheduler.drivers.base import DriverError, LogChunk, ReplyLost
@@ -50,7 +50,7 @@ def _facts(request: HttpRequest, job: Job) -> dict[str, Any]:
 @signed_in
 def job_page(request: HttpRequest, pk: int) -> HttpResponseBase:
     job = _job(request, pk)
-    context = _facts(request, job) | {"cancel_form": CancelForm(), "rank": _number(request, "rank")}
+    context = _facts(request, job) | {"cancel_form": ReasonForm(), "rank": _number(request, "rank")}
     return render(request, "jobs/job.html", context)
 
 
@@ -138,7 +138,7 @@ def _log_parts(job: Job, rank: int, chunk: LogChunk) -> Iterator[bytes]:
 @signed_in
 def cancel(request: HttpRequest, pk: int) -> HttpResponseBase:
     job = _job(request, pk)
-    form = CancelForm(request.POST)
+    form = ReasonForm(request.POST)
     if not form.is_valid():
         return render(request, "jobs/job.html", _facts(request, job) | {"cancel_form": form, "rank": 0}, status=422)
     try:

@@ -6,7 +6,7 @@ import uuid
 from typing import Final
 
 from django.contrib import messages
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
@@ -21,7 +21,8 @@ from portal.api.serializers import JobInput
 from portal.forms import PAGE_FIELDS, JobFilter, SubmitForm, card_models
 from portal.tables import Column, Table
 from portal.views.gate import request_id, signed_in, viewer
-from portal.views.job_form import DIGITS_OF_AN_ID, TEMPLATES, projects_of, starting_values
+from portal.views.job_filter import narrowed
+from portal.views.job_form import TEMPLATES, projects_of, starting_values
 from scheduler import queue
 
 RECENT: Final = 5
@@ -62,21 +63,10 @@ def job_list(request: HttpRequest) -> HttpResponseBase:
 
 def _filtered(form: JobFilter, user: User) -> QuerySet[Job]:
     chosen = form.chosen
-    jobs = Job.objects.visible_to(user).select_related("project", "by")
-    if text := chosen.get("q"):
-        wanted = Q(name__icontains=text)
-        if text.isascii() and text.isdigit() and len(text) <= DIGITS_OF_AN_ID:
-            wanted |= Q(pk=int(text))
-        jobs = jobs.filter(wanted)
+    jobs = narrowed(Job.objects.visible_to(user).select_related("project", "by"), chosen)
     if state := chosen.get("state"):
         jobs = jobs.filter(state__in=sorted(LIVE_JOB_STATES) if state == "live" else [state])
-    if project := chosen.get("project"):
-        jobs = jobs.filter(project__slug=project)
-    if hardware := chosen.get("hardware"):
-        jobs = jobs.filter(simulated=hardware == "simulated")
-    if chosen.get("mine"):
-        jobs = jobs.filter(by=user)
-    return jobs
+    return jobs.filter(by=user) if chosen.get("mine") else jobs
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

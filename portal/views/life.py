@@ -34,9 +34,9 @@ from ledger.models import (
 from portal import labels
 from portal.labels import Look
 from portal.templatetags.ui import mib
+from portal.views.gate import page_number
 
 LINES: Final = 30
-PAGE_DIGITS: Final = 9
 # told by seats, holds and zone periods themselves
 TOLD: Final = ("node.zone.moved", "card.appeared", "card.moved", "card.left")
 ENDED: Final = Q(period__upper_inf=False)
@@ -121,14 +121,9 @@ def _story(sources: Mapping[str, QuerySet[Any]], user: User, request: HttpReques
         for name, field, condition in MOMENTS[kind]
     ]
     merged = light[0].union(*light[1:], all=True).order_by("-moment", "-what", "-ref")
-    page = Paginator(merged, LINES).get_page(_number(request))
+    page = Paginator(merged, LINES).get_page(page_number(request) or 1)
     page.object_list = _lines(list(page.object_list), user)
     return page
-
-
-def _number(request: HttpRequest) -> int:
-    text = request.GET.get("page", "1")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= PAGE_DIGITS else 1
 
 
 def _lines(light: Sequence[tuple[dt.datetime, str, int]], user: User) -> list[Line]:

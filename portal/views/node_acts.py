@@ -1,5 +1,5 @@
 """Hold, drain and return nodes or cards, one or many: a preview of what stands on them and what will happen, then the
-act with its reason. Only operators and admins; the writing is ledger.holds's.
+act with its reason and a fresh password. Only operators and admins; the writing is ledger.holds's.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from ledger import holds
 from ledger.errors import Refused
 from ledger.models import Card, CardSeat, Hold, Node, User
 from ledger.vocabulary import HoldKind
+from portal.forms import ReasonForm
 from portal.labels import Text
+from portal.sudo import needs_sudo
 from portal.views.fleet_rows import NOW
 from portal.views.gate import request_id, viewer
 from portal.views.ops_gate import for_operators
 from portal.views.plan_parts import Work, work_on, work_on_cards
-from portal.zone_forms import HoldForm, ReasonForm
+from portal.zone_forms import HoldForm
 
 MOST_KEYS: Final = 500
 NAMED: Final = 5
@@ -64,14 +66,18 @@ class Target:
 @require_http_methods(["GET", "HEAD", "POST"])
 @for_operators
 def act(request: HttpRequest, of: str, verb: str) -> HttpResponseBase:
+    """The preview changes nothing; the table posts many keys, links send one. Confirming it acts."""
+    if request.method == "POST" and "confirm" in request.POST:
+        return _confirmed(request, of, verb)
     given = request.POST if request.method == "POST" else request.GET
-    keys = list(dict.fromkeys(given.getlist("key")))
-    targets, unknown = _targets(of, keys[:MOST_KEYS], viewer(request))
-    form_class = HoldForm if verb == "hold" else ReasonForm
-    confirmed = request.method == "POST" and "confirm" in request.POST
-    form = form_class(request.POST if confirmed else None)
-    complaint = _complaint(keys, unknown)
-    if confirmed and not complaint and form.is_valid():
+    return _preview(request, of, verb, given.getlist("key"), _form(verb))
+
+
+@needs_sudo
+def _confirmed(request: HttpRequest, of: str, verb: str) -> HttpResponseBase:
+    keys, form = request.POST.getlist("key"), _form(verb, request.POST)
+    targets, complaint = _chosen(of, keys, viewer(request))
+    if not complaint and form.is_valid():
         try:
             count = WRITERS[verb](targets, form, request)
         except Refused as refused:
@@ -79,6 +85,15 @@ def act(request: HttpRequest, of: str, verb: str) -> HttpResponseBase:
         else:
             messages.success(request, _done(verb, count))
             return _back(of, targets)
+    return _preview(request, of, verb, keys, form)
+
+
+def _form(verb: str, data: Any = None) -> ReasonForm:
+    return HoldForm(data) if verb == "hold" else ReasonForm(data)
+
+
+def _preview(request: HttpRequest, of: str, verb: str, keys: Sequence[str], form: ReasonForm) -> HttpResponseBase:
+    targets, complaint = _chosen(of, keys, viewer(request))
     context = {
         "form": form,
         "of": of,
@@ -90,6 +105,13 @@ def act(request: HttpRequest, of: str, verb: str) -> HttpResponseBase:
         "idle": all(target.work is None for target in targets),
     }
     return render(request, "nodes/act.html", context, status=422 if complaint or form.errors else 200)
+
+
+def _chosen(of: str, keys: Sequence[str], user: User) -> tuple[list[Target], str]:
+    """What is chosen, and what is wrong with the choice ("" = nothing)."""
+    wanted = list(dict.fromkeys(keys))
+    targets, unknown = _targets(of, wanted[:MOST_KEYS], user)
+    return targets, _complaint(wanted, unknown)
 
 
 def _targets(of: str, keys: Sequence[str], user: User) -> tuple[list[Target], list[str]]:

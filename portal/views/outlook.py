@@ -6,7 +6,7 @@ Names of other projects and jobs are given to those alone who may see them. Noth
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
@@ -27,6 +27,12 @@ from scheduler.whatif import Limit, Outlook, Sooner
 
 PLACEHOLDER: Final = "x"  # name and command decide nothing about where a job goes
 MOST_BLOCKERS: Final = 5
+# how amounts of a job's fields are told; what is not here is told as it is
+SHOWN: Final[Mapping[str, Callable[[Any], str]]] = {
+    "memory_mib": ui.mib,
+    "host_memory_mib": ui.mib,
+    "cpu_milli": ui.cores,
+}
 
 
 @require_POST
@@ -108,8 +114,8 @@ def _blockers(ids: Sequence[int], user: User) -> list[Job | None]:
 
 def limit_words(limit: Limit) -> str:
     """A sentence: what was asked for, and the nearest that there is."""
-    shown = {"memory_mib": ui.mib, "host_memory_mib": ui.mib, "cpu_milli": ui.cores}.get(limit.what, str)
-    facts = {"wanted": shown(limit.wanted), "most": shown(limit.nearest), "where": limit.where}  # type: ignore[operator]
+    shown = SHOWN.get(limit.what, str)
+    facts = {"wanted": shown(limit.wanted), "most": shown(limit.nearest), "where": limit.where}
     if limit.what == "form":
         facts["wanted"] = str(labels.look("ask_form", str(limit.wanted)).label)
         names = [str(labels.look("form", form).label) for form in str(limit.nearest).split(", ")]
@@ -140,8 +146,7 @@ def sooner_words(sooner: Sooner) -> dict[str, Any]:
 def _amount(name: str, value: Any) -> str:
     if name == "model":
         return str(value) or _("any")
-    shown = {"memory_mib": ui.mib, "host_memory_mib": ui.mib, "cpu_milli": ui.cores}.get(name, str)
-    return shown(value)  # type: ignore[operator, no-any-return]
+    return SHOWN.get(name, str)(value)
 
 
 def _as_api(request: HttpRequest, spec: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from django.contrib import messages
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -22,16 +22,17 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from ledger.errors import Refused
 from ledger.models import Job, Project
 from portal import ops_words
-from portal.ops_forms import BumpForm, QueueFilter, ReasonForm
+from portal.forms import ReasonForm
+from portal.ops_forms import BumpForm, QueueFilter
 from portal.sudo import needs_sudo
 from portal.tables import Action, Column, Table
-from portal.views.gate import request_id, signed_in, viewer
+from portal.views.gate import id_of, request_id, signed_in, viewer
+from portal.views.job_filter import narrowed
 from portal.views.ops_gate import for_operators
 from portal.views.ops_waiting import waiting_jobs
 from scheduler import queue_control
 from scheduler.queue_control import Acted, Order
 
-DIGITS_OF_AN_ID: Final = 18
 MOST_KEYS, MOST_TOLD = 1000, 10  # keys looked at; jobs left alone that are named one by one
 QUEUE_ORDER: Final = ("-priority", "queued_at")
 
@@ -83,17 +84,9 @@ def queue(request: HttpRequest) -> HttpResponseBase:
 
 
 def _filtered(jobs: QuerySet[Job], chosen: dict[str, Any]) -> QuerySet[Job]:
-    if text := chosen.get("q"):
-        wanted = Q(name__icontains=text)
-        if text.isascii() and text.isdigit() and len(text) <= DIGITS_OF_AN_ID:
-            wanted |= Q(pk=int(text))
-        jobs = jobs.filter(wanted)
+    jobs = narrowed(jobs, chosen)
     if cause := chosen.get("cause"):
         jobs = jobs.filter(cause=cause)
-    if project := chosen.get("project"):
-        jobs = jobs.filter(project__slug=project)
-    if hardware := chosen.get("hardware"):
-        jobs = jobs.filter(simulated=hardware == "simulated")
     if held := chosen.get("held"):
         jobs = jobs.filter(held_at__isnull=held == "no")
     return jobs
@@ -130,7 +123,7 @@ class Chosen:
 def _chosen(request: HttpRequest, keys: Iterable[str]) -> Chosen:
     """At most one more than an act takes, so that the writer says that it is too many."""
     texts = list(dict.fromkeys(keys))
-    numbers = [int(t) for t in texts if t.isascii() and t.isdigit() and len(t) <= DIGITS_OF_AN_ID]
+    numbers = [pk for pk in map(id_of, texts) if pk is not None]
     jobs = waiting_jobs(viewer(request)).filter(pk__in=numbers[:MOST_KEYS]).select_related("project", "by", "held_by")
     found = list(jobs.order_by("-priority", "queued_at", "pk")[: queue_control.MOST + 1])
     known = {str(job.pk) for job in found}

@@ -10,8 +10,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
 
 from ledger.models import Card, Job, Node, Project
-from portal.views.gate import signed_in, viewer
-from portal.views.job_form import DIGITS_OF_AN_ID
+from portal.views.gate import id_of, signed_in, viewer
 
 MOST: Final = 20
 LONGEST: Final = 200
@@ -26,8 +25,9 @@ def search(request: HttpRequest) -> HttpResponseBase:
         return render(request, "search.html", {"search_text": ""})
     user = viewer(request)
     jobs = Job.objects.visible_to(user)
-    if text.isascii() and text.isdigit() and len(text) <= DIGITS_OF_AN_ID and jobs.filter(pk=int(text)).exists():
-        return redirect("job", pk=int(text))
+    pk = id_of(text)
+    if pk is not None and jobs.filter(pk=pk).exists():
+        return redirect("job", pk=pk)
     if Node.objects.filter(hostname=text).exists():
         return redirect("node", hostname=text)
     projects = Project.objects.visible_to(user).filter(Q(slug__icontains=text) | Q(title__icontains=text))

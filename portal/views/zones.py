@@ -20,13 +20,13 @@ from ledger.clock import database_now
 from ledger.errors import Conflict, Refused
 from ledger.models import User, Zone
 from portal import labels
-from portal.forms import card_models
+from portal.forms import ReasonForm, card_models
 from portal.sudo import needs_sudo
 from portal.tables import Column, Table
 from portal.views import plan_parts
 from portal.views.fleet_rows import zone_rows
 from portal.views.gate import request_id, signed_in, viewer
-from portal.zone_forms import ConfirmPlanForm, ListPlanForm, RatioPlanForm, ReasonForm
+from portal.zone_forms import ConfirmPlanForm, ListPlanForm, RatioPlanForm
 from scheduler import zone_proposals, zones
 from scheduler.models import OPEN_MOVES, MoveState, PlanState, ZoneMove, ZonePlan
 from scheduler.zone_proposals import Proposal

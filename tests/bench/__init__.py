@@ -1,1 +1,1 @@
-"""Benchmarks: each module has run(**numbers) -> JSON text. They compare inside one run and assert no times."""
+"""Benchmarks: programs that print JSON, run by `manage.py bench NAME`. They assert no times."""

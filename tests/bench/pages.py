@@ -1,31 +1,28 @@
 """Every page with a large fleet and a long history: median time to answer and bytes before compression, as JSON.
 
-`manage.py bench pages [cards=10000] [jobs=100000] [rounds=5]`. It makes a database of its own on the same server, fills
-it past the guards (that needs the owner's rights), opens each page in this process as an administrator and as a
-researcher, and drops the database again.
+    python -m tests.bench.pages [--cards 10000] [--jobs 100000] [--rounds 5]
+
+Starts a database of its own in a temporary folder (tests/services.py), fills it past the guards, and opens each page in
+this process as an administrator and as a researcher. There is no limit in it: what a machine takes is for its reader.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import statistics
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
-from django.conf import settings
-from django.core.management import call_command
-from django.db import connection
-from django.test import Client
-from django.test.utils import override_settings
+from tests.services import TestServices
 
 CARDS_A_NODE: Final = 8
 LIVE: Final = 2_000  # jobs that run
 WAITING: Final = 300
+GUARDED: Final = ("ledger_job", "ledger_attempt", "ledger_allocation", "ledger_cardshare")
 
 FILL: Final = """
-SET session_replication_role = replica;
 INSERT INTO ledger_node (hostname, site, room, rack, leaf, cpu_milli, host_memory_mib, interconnect, network, labels,
     supply, managers, simulated, state, agent_digest)
   SELECT 'bench-' || n, 'one', 'r' || n %% 4, 'rack-' || n / 16, 'leaf-' || n / 64, 128000, 1048576, 'nvlink', '', '{}',
@@ -46,13 +43,14 @@ CREATE TEMP TABLE work AS SELECT g AS n, g > %(jobs)s - %(waiting)s AS waits,
   FROM generate_series(1, %(jobs)s) AS g;
 INSERT INTO ledger_job (project_id, by_id, name, kind, asks, cpu_milli, host_memory_mib, interconnect, distance, labels,
     environment, command, image, data_paths, walltime_s, priority, preemptible, checkpoint, key_work, simulated, state,
-    message, client_key, client_digest, submitted_at, queued_at, placed_at, started_at, ended_at, cancel_reason)
+    message, client_key, client_digest, submitted_at, queued_at, placed_at, started_at, ended_at, cancel_reason,
+    held_reason)
   SELECT p.id, p.owner_id, 'bench job ' || w.n, 'training',
     '[{"form": "container", "nodes": 1, "cards_per_node": 1, "memory_mib": 40960, "after_s": 0, "model": "", "compute_milli": 0}]',
     4000, 8192, 'any', 'any', '[]', '{}', '["simulate"]', '', '[]', 86400, 0, false, '', false, true,
     CASE WHEN w.waits THEN 'queued' WHEN w.lives THEN 'running' ELSE 'succeeded' END, '', 'bench-' || w.n, '', w.at, w.at,
     CASE WHEN NOT w.waits THEN w.at END, CASE WHEN NOT w.waits THEN w.at END,
-    CASE WHEN NOT w.waits AND NOT w.lives THEN w.at + interval '20 minutes' END, ''
+    CASE WHEN NOT w.waits AND NOT w.lives THEN w.at + interval '20 minutes' END, '', ''
   FROM work w JOIN (SELECT id, owner_id, row_number() OVER (ORDER BY id) - 1 AS k, count(*) OVER () AS all_
     FROM ledger_project) p ON w.n %% p.all_ = p.k;
 INSERT INTO ledger_attempt (job_id, n, fence, state, outcome, message, opened_at, ended_at)
@@ -78,89 +76,106 @@ INSERT INTO ledger_auditevent (at, actor_id, via, verb, target_type, target_id, 
   SELECT j.submitted_at, j.by_id, 'bench', 'job.submitted', 'job', j.id::text, j.project_id, '', ''
   FROM ledger_job j WHERE j.client_key LIKE 'bench-%%';
 UPDATE ledger_inventoryversion SET version = version + 1;
-SET session_replication_role = origin;
 ANALYZE;
 """
 
 
-def run(cards: int = 10_000, jobs: int = 100_000, rounds: int = 5) -> str:
-    """JSON: {"cards", "jobs", "pages": {who: {address: {"median_ms", "slowest_ms", "bytes", "queries"}}}, "worst_ms"}."""
-    with _own_database():
-        call_command("migrate", verbosity=0)
-        call_command("seed", verbosity=0)
-        _fill(cards, jobs)
-        with override_settings(ALLOWED_HOSTS=["testserver"]):
-            found = {who: _measured(who, rounds) for who in ("admin", "researcher")}
-    slowest = max(row["median_ms"] for rows in found.values() for row in rows.values())
-    largest = max(row["bytes"] for rows in found.values() for row in rows.values())
-    return json.dumps(
-        {"cards": cards, "jobs": jobs, "worst_median_ms": slowest, "largest_bytes": largest, "pages": found}, indent=1
-    )
-
-
-@contextmanager
-def _own_database() -> Iterator[None]:
-    """The connection points at a new, empty database inside; it is dropped at the end."""
-    old, new = str(settings.DATABASES["default"]["NAME"]), f"bench_{time.time_ns()}"
-    with connection.cursor() as cursor:
-        cursor.execute("RESET ROLE")
-        cursor.execute(f"CREATE DATABASE {new}")
-    _point_at(new)
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (("cards", 10_000), ("jobs", 100_000), ("rounds", 5)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    asked = parser.parse_args()
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
+    services = TestServices()
     try:
-        yield
+        services.reserve()
+        services.start()
+        print(json.dumps(measure(asked), indent=1))
     finally:
-        _point_at(old)
-        with connection.cursor() as cursor:
-            cursor.execute("RESET ROLE")
-            cursor.execute(f"DROP DATABASE {new} WITH (FORCE)")
+        services.stop()
 
 
-def _point_at(name: str) -> None:
-    from scheduler import snapshot
+def measure(asked: argparse.Namespace) -> dict[str, Any]:
+    """{"cards", "jobs", "worst_median_ms", "largest_bytes", "pages": {who: {address: {"status", "median_ms",
+    "slowest_ms", "bytes", "queries"}}}}."""
+    import django
 
+    django.setup()
+    from django.db import connection
+
+    connection.creation.create_test_db(verbosity=0, autoclobber=True)
+    people = _fill(asked.cards, asked.jobs)
+    found = {user.username: _measured(user, asked.rounds) for user in people}
     connection.close()
-    connection.settings_dict["NAME"] = name
-    snapshot.forget()
+    rows = [row for pages in found.values() for row in pages.values()]
+    return {
+        "cards": asked.cards,
+        "jobs": asked.jobs,
+        "worst_median_ms": max(row["median_ms"] for row in rows),
+        "largest_bytes": max(row["bytes"] for row in rows),
+        "pages": found,
+    }
 
 
-def _fill(cards: int, jobs: int) -> None:
+def _fill(cards: int, jobs: int) -> list[Any]:
+    """Fill the empty database; the people who look at it."""
+    from django.db import connection
+
+    from tests import factories
+
+    people = factories.cast()
+    factories.zone("pool")
     live, waiting = min(LIVE, jobs // 4), min(WAITING, jobs // 10)
     numbers = {"nodes": cards // CARDS_A_NODE, "width": CARDS_A_NODE, "jobs": jobs, "live": live, "waiting": waiting}
     with connection.cursor() as cursor:
-        cursor.execute("RESET ROLE")
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        for table in GUARDED:
+            cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
         for statement in FILL.split(";\n"):
             if statement.strip():
                 cursor.execute(statement, numbers)
+        for table in GUARDED:
+            cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
+    return [people["admin"], people["researcher"]]
 
 
-def _measured(who: str, rounds: int) -> dict[str, dict[str, Any]]:
+def _measured(user: Any, rounds: int) -> dict[str, dict[str, Any]]:
+    """By address; addresses that are not theirs or take POST alone are left out."""
+    from django.db import connection
+    from django.test import Client
     from django.test.utils import CaptureQueriesContext
 
-    from ledger.models import User
     from portal.sample_pages import sample_addresses
 
-    user = User.objects.get(username=who)
     client = Client(raise_request_exception=False)
     client.force_login(user)
     rows: dict[str, dict[str, Any]] = {}
     for address in sample_addresses(user):
         with CaptureQueriesContext(connection) as seen:
-            first = client.get(address)
-        if first.status_code in (403, 405):  # not theirs, or for POST alone
+            status, size = _get(client, address)
+        if status in (403, 405):
             continue
-        size = len(b"".join(first.streaming_content) if first.streaming else first.content)
         times = []
         for _ in range(rounds):
             start = time.perf_counter()
-            response = client.get(address)
-            if response.streaming:
-                b"".join(response.streaming_content)
+            _get(client, address)
             times.append((time.perf_counter() - start) * 1000)
         rows[address] = {
-            "status": first.status_code,
+            "status": status,
             "median_ms": round(statistics.median(times), 1),
             "slowest_ms": round(max(times), 1),
             "bytes": size,
             "queries": len(seen),
         }
     return rows
+
+
+def _get(client: Any, address: str) -> tuple[int, int]:
+    """Status and bytes of the whole answer."""
+    response = client.get(address)
+    body = b"".join(response.streaming_content) if response.streaming else response.content
+    return response.status_code, len(body)
+
+
+if __name__ == "__main__":
+    main()

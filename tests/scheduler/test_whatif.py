@@ -10,10 +10,11 @@ import pytest
 
 from ledger.clock import database_now
 from ledger.models import Allocation, Hold, Job, Project, User
-from ledger.vocabulary import Form, HoldKind, JobState, Resource
+from ledger.vocabulary import Form, HoldKind, JobState, ProjectState, Refusal, Resource
 from scheduler import commands, observing, placing, whatif
 from scheduler.drivers.registry import driver
 from scheduler.drivers.simulated import World
+from scheduler.queue_control import Order, hold_jobs
 from scheduler.whatif import Limit, Outlook
 from tests import factories
 
@@ -117,7 +118,8 @@ def test_a_job_that_waits_is_told_the_earliest_end_that_makes_room(people: dict[
     assert [spot.hostname for spot in told.spots] == [member.node.hostname]
     assert told.expected_at is not None
     assert member.active_at is not None
-    assert abs(told.expected_at - member.active_at - dt.timedelta(seconds=7200)) < dt.timedelta(seconds=1)
+    gone = member.active_at + dt.timedelta(seconds=7200) + whatif.CLEANING
+    assert abs(told.expected_at - gone) < dt.timedelta(seconds=1)
     assert sum(told.by_ask[0].values()) == 2
 
 
@@ -221,3 +223,20 @@ def test_asking_writes_nothing(people: dict[str, User]) -> None:
     before = Job.objects.count()
     ask()
     assert (Job.objects.count(), Allocation.objects.count()) == (before, 0)
+
+
+def test_a_job_that_an_operator_holds_is_promised_nothing(people: dict[str, User]) -> None:
+    factories.node("n1", cards=1)
+    job = factories.job()
+    order = Order(actor=people["operator"], reason="storage is being mended", via="test")
+    hold_jobs(job_ids=[job.pk], order=order)
+    told = whatif.outlook(Job.objects.select_related("project").get(pk=job.pk))
+    assert (told.verdict, told.barred, told.spots) == ("barred", Refusal.HELD_BY_OPERATOR, ())
+
+
+def test_a_job_of_a_project_that_takes_no_work_is_promised_nothing(people: dict[str, User]) -> None:
+    factories.node("n1", cards=1)
+    job = factories.job()
+    Project.objects.filter(slug="vision").update(state=ProjectState.ENDING)
+    told = whatif.outlook(Job.objects.select_related("project").get(pk=job.pk))
+    assert (told.verdict, told.barred) == ("barred", Refusal.PROJECT_ENDED)

@@ -43,7 +43,9 @@ class Command(BaseCommand):
         if path is None:
             raise CommandError("there is no chromium on this machine: apt-get install chromium")
         addresses = [a for a in sample_addresses(user) if options["only"] in a]
-        before, key = (user.locale, user.theme), _session_of(user)
+        client = Client()
+        client.force_login(user)  # a session as signing in makes it
+        before, key = (user.locale, user.theme), str(client.cookies[settings.SESSION_COOKIE_NAME].value)
         options["folder"].mkdir(parents=True, exist_ok=True)
         jobs, done = list(_shots(addresses)), 0
         try:
@@ -59,6 +61,7 @@ class Command(BaseCommand):
             raise CommandError(str(error).splitlines()[0]) from None
         finally:
             User.objects.filter(pk=user.pk).update(locale=before[0], theme=before[1])
+            client.logout()
         self.stdout.write(f"{done} pictures in {options['folder']}")
 
 
@@ -67,13 +70,6 @@ def _shots(addresses: list[str]) -> Iterator[tuple[str, int, str]]:
         name = re.sub(r"[^a-z0-9]+", "-", address.lower()).strip("-") or "home"
         for width in WIDTHS:
             yield address, width, name[:60]
-
-
-def _session_of(user: User) -> str:
-    """A session as signing in makes it."""
-    client = Client()
-    client.force_login(user)
-    return str(client.cookies[settings.SESSION_COOKIE_NAME].value)
 
 
 def _shoot(browser: Any, address: str, key: str, locale: str, width: int, file: Path) -> bool:

@@ -14,6 +14,7 @@ from ledger import holds, inventory
 from ledger.errors import Forbidden
 from ledger.models import Allocation, AuditEvent, Card, Hold, Job, Node, User
 from ledger.vocabulary import Form, HoldKind
+from portal import sudo
 from scheduler import placing, zones
 from scheduler.zone_proposals import propose_list
 from tests import factories
@@ -52,6 +53,17 @@ class TestActs:
         assert f'href="/jobs/{running.pk}/"' in page
         assert "what runs on it goes on" in page
         assert "nothing runs on it" in page
+
+    def test_the_act_wants_a_fresh_password_and_its_preview_does_not(
+        self, operator: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sudo, "is_fresh", lambda request: False)
+        assert operator.post(NODES.format("hold"), {"key": ["n1"]}).status_code == 200
+        asked = act(operator, NODES.format("hold"), ["n1", "n2"], kind="maintenance")
+        assert (asked.status_code, held()) == (403, set())
+        assert [name for name, _text in asked.context["kept"]].count("key") == 2
+        act(operator, NODES.format("hold"), ["n1", "n2"], kind="maintenance", sudo_password=factories.PASSWORD)
+        assert held() == {("n1", "maintenance"), ("n2", "maintenance")}
 
     def test_hold_two_nodes(self, operator: Client, people: dict[str, User]) -> None:
         response = act(operator, NODES.format("hold"), ["n1", "n2"], kind="maintenance")

@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from ledger.models import Job, User
 from portal.views.outlook import limit_words, sooner_words
+from scheduler.queue_control import Order, hold_jobs
 from scheduler.whatif import Limit, Sooner
 from tests import factories
 from tests.portal.views.conftest import ClientAs
@@ -170,3 +171,13 @@ def test_the_form_starts_from_a_template_or_a_former_job(
     other = factories.job(people["outsider"], project="outside", name="classified work")
     for nonsense in (other.pk, "x", "9" * 40, -1, ""):
         assert "classified" not in client.get(f"/jobs/new/?clone={nonsense}&template=none").content.decode()
+
+
+def test_a_held_job_says_who_holds_it_back_and_why(client_as: ClientAs, people: dict[str, User]) -> None:
+    factories.node("n1", cards=1)
+    job = factories.job()
+    hold_jobs(job_ids=[job.pk], order=Order(people["operator"], "storage is being mended", "test"))
+    text = client_as("researcher").get(f"/jobs/{job.pk}/outlook/").content.decode()
+    assert "Left out for now" in text
+    assert "storage is being mended" in text
+    assert "can start now" not in text

@@ -1,0 +1,27 @@
+"""Benchmarks still run: small, in the test database, and no page fails on what they write."""
+
+from __future__ import annotations
+
+import pytest
+from django.core.management.base import CommandError
+
+from tests.bench import pages
+from tests.portal.commands import run
+
+FEW = {"cards": 32, "jobs": 120}
+
+
+@pytest.mark.django_db
+@pytest.mark.breaks_books  # rows past the book: no audit of each start, no commands
+def test_every_page_answers_on_the_rows_of_the_benchmark() -> None:
+    people = pages._fill(**FEW)
+    for user in people:
+        found = pages._measured(user, 1)
+        assert len(found) > 20
+        assert {address: row["status"] for address, row in found.items() if row["status"] >= 500} == {}
+        assert all(row["bytes"] >= 0 and row["median_ms"] > 0 for row in found.values())
+
+
+def test_a_benchmark_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(CommandError, match="there are: balance, pages"):
+        run("bench", "nothing")
