@@ -18,11 +18,10 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from ledger.balance import NOWHERE, Cut
+from ledger.balance import NOWHERE, OTHERS, Cut
 from ledger.clock import database_now
 from ledger.lines import Chosen
 from ledger.models import Card, Project, RollUp, User
-from ledger.reports import OTHERS
 from ledger.vocabulary import Account
 from portal import labels, periods
 from portal.forms import HARDWARE, FilterForm, zone_choices

@@ -17,8 +17,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from ledger.balance import NOWHERE
-from ledger.reports import OTHERS
+from ledger.balance import NOWHERE, OTHERS
 from ledger.vocabulary import Account
 from portal import labels
 

@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy, pgettext_lazy
 from django.views.decorators.http import require_safe
 
 from ledger import reports
+from ledger.balance import OTHERS
 from ledger.clock import database_now
 from ledger.lines import LedgerLine, LineSet, one_moment
 from ledger.vocabulary import Account
@@ -138,6 +139,6 @@ def _told(form: LinesForm, table: LinesTable) -> dict[str, Any]:
 def _books_url(form: LinesForm) -> str:
     """The balance of the same window and cut."""
     query = {name: text for name, text in form.data.items() if name in KEPT and text}
-    if query.get("project") == reports.OTHERS:
+    if query.get("project") == OTHERS:
         del query["project"]
     return f"{reverse('books')}?{urlencode(query)}"
