@@ -16,6 +16,8 @@ from portal.stacks import EVERYTHING, Balance, Band, lines_url
 TICKS: Final = {"tickformat": "%H:%M\n%Y-%m-%d", "hoverformat": "%Y-%m-%d %H:%M", "tickangle": 0, "nticks": 9}
 DAYS: Final = {"tickformat": "%m-%d\n%Y", "hoverformat": "%Y-%m-%d", "tickangle": 0, "nticks": 12}
 PATTERN: Final = {"fillmode": "overlay", "size": 6, "solidity": 0.25}
+NO_LINES: Final = {"showgrid": False, "zeroline": False, "fixedrange": True}
+HOURS_A_TICK: Final = 3
 NEARLY_A_DAY: Final = dt.timedelta(hours=20)  # a day of the reader may be 23 hours long
 
 
@@ -88,6 +90,58 @@ def _fixed_zone(rows: Sequence[Mapping[str, Any]]) -> dt.timezone:
 def _zone_name(zone: dt.timezone) -> str:
     name, offset = timezone.get_current_timezone_name(), str(zone)
     return name if name == offset else f"{name}, {offset}"
+
+
+def hours_figure(
+    days: Sequence[str], shares: Sequence[Sequence[float | None]], told: Sequence[Sequence[str]], top: int
+) -> dict[str, Any]:
+    """A heat map with a row for each hour of the day and a column for each day, in percent up to `top`, and the text
+    for who points at a spot. One with a text and no share has no data: it gets a dot, so that it is not taken for 0.
+    """
+    import plotly.graph_objects as go  # as above
+
+    rows = range(len(shares))
+    figure = go.Figure(layout={"template": "none"})
+    figure.add_heatmap(
+        meta="heat",
+        x=days,
+        y=list(rows),
+        z=[[None if share is None else round(share, 2) for share in row] for row in shares],
+        customdata=told,
+        zmin=0,
+        zmax=top,
+        xgap=1,
+        ygap=1,
+        hoverongaps=False,
+        hovertemplate="%{customdata}<extra></extra>",
+        colorbar={"title": {"text": _("used (%)")}, "thickness": 12, "outlinewidth": 0},
+    )
+    dots = [(x, y) for y in rows for x in range(len(days)) if shares[y][x] is None and told[y][x]]
+    figure.add_scatter(
+        meta="quiet",
+        mode="markers",
+        x=[days[x] for x, _y in dots],
+        y=[y for _x, y in dots],
+        marker={"size": 3},
+        hoverinfo="skip",  # they would take the pointer away from spots around them
+    )
+    figure.update_layout(showlegend=False, margin={"l": 56, "r": 8, "t": 16, "b": 48}, **_hour_axes(days, rows))
+    return plain(figure)
+
+
+def _hour_axes(days: Sequence[str], rows: Sequence[int]) -> dict[str, Any]:
+    """Days to the right, hours downwards."""
+    ticks = rows[::HOURS_A_TICK]
+    return {
+        "xaxis": {"type": "category", "categoryarray": days, "tickangle": 0, "nticks": 12, **NO_LINES},
+        "yaxis": {
+            "title": {"text": _("hour (%(zone)s)") % {"zone": timezone.get_current_timezone_name()}},
+            "range": [len(rows) - 0.5, -0.5],
+            "tickvals": list(ticks),
+            "ticktext": [f"{hour:02}:00" for hour in ticks],
+            **NO_LINES,
+        },
+    }
 
 
 def plain(figure: Any) -> dict[str, Any]:

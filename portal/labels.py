@@ -35,6 +35,7 @@ from ledger.vocabulary import (
     SiteRole,
 )
 from scheduler.models import MoveState, PlanKind, PlanState
+from scheduler.promises import Breach
 
 Text = str | Promise
 
@@ -72,7 +73,7 @@ OUTCOMES: Final[Mapping[StrEnum, Look]] = {
     Outcome.FAILED: Look(pgettext_lazy("outcome", "failed"), "✕", "alarm"),
     Outcome.OUT_OF_MEMORY: Look(pgettext_lazy("outcome", "killed: over its memory limit"), "✕", "alarm"),
     Outcome.CANCELLED: Look(pgettext_lazy("outcome", "cancelled"), "⊘", "quiet"),
-    Outcome.OVER_WALLTIME: Look(pgettext_lazy("outcome", "stopped: over its time limit"), "⏲", "warn"),
+    Outcome.OVER_WALLTIME: Look(pgettext_lazy("outcome", "stopped: over its time limit"), "◷", "warn"),
     Outcome.PREEMPTED: Look(pgettext_lazy("outcome", "preempted"), "⇤", "warn"),
     Outcome.START_FAILED: Look(pgettext_lazy("outcome", "did not start"), "✕", "alarm"),
     Outcome.HARDWARE: Look(pgettext_lazy("outcome", "hardware fault"), "⚠", "alarm"),
@@ -171,7 +172,7 @@ SITE_ROLES: Final[Mapping[StrEnum, Look]] = {
 
 TOKEN_STATES: Final[Mapping[StrEnum, Look]] = {
     TokenState.LIVE: Look(pgettext_lazy("token state", "live"), "●", "good"),
-    TokenState.EXPIRED: Look(pgettext_lazy("token state", "expired"), "⏲", "quiet"),
+    TokenState.EXPIRED: Look(pgettext_lazy("token state", "expired"), "◷", "quiet"),
     TokenState.REVOKED: Look(pgettext_lazy("token state", "revoked"), "⊘", "quiet"),
 }
 
@@ -192,6 +193,13 @@ ZONE_MOVES: Final[Mapping[StrEnum, Look]] = {
     MoveState.DRAINING: Look(pgettext_lazy("zone move", "draining"), "⇣", "warn"),
     MoveState.MOVED: Look(pgettext_lazy("zone move", "moved"), "✓", "good"),
     MoveState.DROPPED: Look(pgettext_lazy("zone move", "stayed"), "⊘", "quiet"),
+}
+
+BREACHES: Final[Mapping[StrEnum, Look]] = {
+    Breach.PLACE: Look(_("placed on other nodes")),
+    Breach.FORM: Look(_("placed in another form")),
+    Breach.COMPANY: Look(_("others were there at placement")),
+    Breach.ALONE: Look(_("not alone on the whole machine")),
 }
 
 # Why nodes were not offered. Each sentence stands after "N nodes:" or alone.
@@ -245,6 +253,7 @@ TABLES: Final[Mapping[str, Mapping[StrEnum, Look]]] = {
     "zone_plan_kind": ZONE_PLAN_KINDS,
     "zone_move": ZONE_MOVES,
     "token": TOKEN_STATES,
+    "breach": BREACHES,
 }
 
 

@@ -108,6 +108,7 @@ THINGS: Final[Mapping[str, Text]] = {
     "membership": pgettext_lazy("thing", "membership"),
     "user": pgettext_lazy("thing", "person"),
     "apitoken": pgettext_lazy("thing", "token"),
+    "savedvalues": pgettext_lazy("thing", "saved values"),
 }
 
 

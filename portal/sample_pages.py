@@ -9,6 +9,7 @@ from typing import Any, Final
 from django.urls import NoReverseMatch, URLPattern, reverse
 
 from ledger.models import AuditEvent, Card, Job, Node, User, Zone
+from scheduler.models import ZonePlan
 
 # GET pages that are not pages of their own: parts, files, and addresses that only take POST
 NOT_PAGES: Final = frozenset({"sign-out", "language", "theme", "healthz", "readyz", "metrics"})
@@ -70,6 +71,10 @@ def _zone(_user: User) -> str | None:
     return Zone.objects.order_by("slug").values_list("slug", flat=True).first()
 
 
+def _plan(_user: User) -> int | None:
+    return ZonePlan.objects.order_by("-pk").values_list("pk", flat=True).first()
+
+
 def _audited(field: str) -> Callable[[User], Any]:
     def pick(_user: User) -> Any:
         return AuditEvent.objects.order_by("-pk").values_list(field, flat=True).first()
@@ -80,6 +85,7 @@ def _audited(field: str) -> Callable[[User], Any]:
 SAMPLES: Final[dict[str, Callable[[User], Any]]] = {
     "job.pk": _job,
     "queue.act": lambda _user: "hold",
+    "plan.pk": _plan,
     "hostname": _hostname,
     "uuid": _uuid,
     "slug": _zone,

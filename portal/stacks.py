@@ -9,10 +9,10 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote_plus, urlencode
 
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -134,11 +134,16 @@ def member_name(split: str, name: str) -> str:
 
 def lines_url(start: dt.datetime, end: dt.datetime, cut: Mapping[str, Any], lines: Mapping[str, str]) -> str:
     """The address of the ledger lines behind a number."""
-    query = {"window": "own", "start": _instant(start), "end": _instant(end)}
-    query["hardware"] = "simulated" if cut["simulated"] else "real"
-    query |= {name: cut[name] for name in ("zone", "project", "model") if cut.get(name)}
-    return f"{reverse('books-lines')}?{urlencode(query | dict(lines))}"
+    return lines_urls(cut, lines)(start, end)
+
+
+def lines_urls(cut: Mapping[str, Any], lines: Mapping[str, str]) -> Callable[[dt.datetime, dt.datetime], str]:
+    """The same for the many windows of one cut."""
+    chosen = {"hardware": "simulated" if cut["simulated"] else "real"}
+    chosen |= {name: cut[name] for name in ("zone", "project", "model") if cut.get(name)}
+    page, rest = reverse("books-lines"), urlencode(chosen | dict(lines))
+    return lambda start, end: f"{page}?window=own&start={_instant(start)}&end={_instant(end)}&{rest}"
 
 
 def _instant(moment: dt.datetime) -> str:
-    return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return quote_plus(moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))

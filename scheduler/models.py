@@ -40,6 +40,29 @@ class Decision(models.Model):
         return f"decision on job {self.job_id}"
 
 
+class Promise(models.Model):
+    """What the submit page told of a job's place and company before it was queued; never changed. Whether it was kept
+    is read from the book (scheduler.promises)."""
+
+    job = models.OneToOneField(Job, on_delete=models.PROTECT, related_name="promise")
+    made_at = models.DateTimeField()
+    verdict = models.CharField(max_length=8)  # of scheduler.whatif.Outlook
+    spots = models.JSONField(default=list)  # [{node, form, cards: [slot]}]
+    neighbours = models.JSONField(default=list)  # slugs of projects on these nodes
+    expected_at = models.DateTimeField(null=True)  # the earliest start, of a job that was to wait
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(verdict__in=["now", "later", "never", "barred"]), name="promise_verdict_known"
+            ),
+            models.CheckConstraint(condition=~Q(verdict="now") | ~Q(spots=[]), name="promise_of_now_names_a_place"),
+        ]
+
+    def __str__(self) -> str:
+        return f"promise to job {self.job_id}"
+
+
 class Command(models.Model):
     """The outbox: what a driver must be told about one allocation. Repeatable; the row says whether it is done."""
 

@@ -14,8 +14,10 @@ from ledger.clock import database_now
 from ledger.errors import Conflict, Forbidden, Refused
 from ledger.models import Job, Membership, Project, User
 from ledger.vocabulary import JobState, Outcome, ProjectRole, ProjectState, SiteRole
+from scheduler import promises
 from scheduler.ending import close_members
 from scheduler.wake import wake_after_commit
+from scheduler.whatif import Outlook
 
 MAY_SUBMIT = (ProjectRole.OWNER, ProjectRole.MANAGER, ProjectRole.MEMBER)
 
@@ -24,15 +26,29 @@ class KeyReused(Refused):
     """An Idempotency-Key came again with another body (HTTP 422)."""
 
 
-def submit(*, data: dict[str, Any], actor: User, via: str, client_key: str | None = None, request_id: str = "") -> Job:
-    """Queue a job. `data` is a validated JobInput; the same client_key and data give the first job again."""
+def submit(
+    *,
+    data: dict[str, Any],
+    actor: User,
+    via: str,
+    client_key: str | None = None,
+    request_id: str = "",
+    outlook: Outlook | None = None,
+) -> Job:
+    """Queue a job. `data` is a validated JobInput; the same client_key and data give the first job again.
+
+    `outlook` is what the person was told of it; it is kept with the job as its promise.
+    """
     digest = hashlib.sha256(json.dumps(data, sort_keys=True, default=str).encode()).hexdigest()
     known = _known(actor, client_key, digest)
     if known is not None:
         return known
     try:
         with transaction.atomic(durable=True):
-            return _insert(data, actor, via, client_key, digest, request_id)
+            job = _insert(data, actor, via, client_key, digest, request_id)
+            if outlook is not None:
+                promises.declare(job, outlook)
+            return job
     except IntegrityError:
         known = _known(actor, client_key, digest)  # the other of two equal requests won
         if known is not None:

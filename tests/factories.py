@@ -4,13 +4,15 @@ writers where there is one."""
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any
 
 from django.contrib.auth.hashers import get_hasher, make_password
+from django.contrib.auth.models import Permission
 
+from ledger import audit
 from ledger.clock import database_now
 from ledger.inventory import SeenCard, SeenNode, cut_into_blocks, sync_node
 from ledger.models import (
@@ -21,13 +23,14 @@ from ledger.models import (
     Node,
     NodeZone,
     Project,
+    ProjectUserPermission,
     QuotaGrant,
     StateTransition,
     User,
     Zone,
 )
 from ledger.vocabulary import Form, ProjectRole, Resource, SiteRole
-from portal.access import grant_role, revoke_role
+from portal.access import ROLE_PERMISSIONS, grant_role
 from portal.api.serializers import JobInput
 from scheduler import snapshot
 from scheduler.queue import submit
@@ -45,8 +48,16 @@ def constant_rows() -> None:
 
 
 def user(name: str, site_role: SiteRole = SiteRole.RESEARCHER) -> User:
-    found = User.objects.filter(username=name).first()
-    return found or User.objects.create(username=name, password=_hashed(), site_role=site_role)
+    return users({name: site_role})[name]
+
+
+def users(roles: Mapping[str, SiteRole]) -> dict[str, User]:
+    """By name, made where they are not there."""
+    found = {user.username: user for user in User.objects.filter(username__in=roles)}
+    missing = [
+        User(username=name, password=_hashed(), site_role=role) for name, role in roles.items() if name not in found
+    ]
+    return found | {user.username: user for user in (User.objects.bulk_create(missing) if missing else ())}
 
 
 def _hashed() -> str:
@@ -61,31 +72,70 @@ def _hashed_by(algorithm: str) -> str:
 
 def project(slug: str = "vision", **members: ProjectRole) -> Project:
     """A project of `owner`; keyword arguments are further members, such as researcher=ProjectRole.MEMBER."""
-    owner = user("owner")
-    department, _ = Department.objects.get_or_create(slug="research", defaults={"title": "Research"})
-    today = database_now().date()
-    made, _ = Project.objects.get_or_create(
-        slug=slug,
-        defaults={
-            "title": slug.title(),
-            "owner": owner,
-            "department": department,
-            "starts_on": today - dt.timedelta(days=1),
-            "ends_on": today + dt.timedelta(days=365),
-        },
-    )
-    for name, role in {"owner": ProjectRole.OWNER, **members}.items():
-        grant_role(Membership(project=made, user=user(name), role=role))
+    roles = {"owner": ProjectRole.OWNER, **members}
+    people = users(dict.fromkeys(roles, SiteRole.RESEARCHER))
+    made = _project(slug, people["owner"])
+    join(made, {people[name]: role for name, role in roles.items()})
     return made
+
+
+def _project(slug: str, owner: User) -> Project:
+    """Without any member."""
+    found = Project.objects.filter(slug=slug).first()
+    if found is not None:
+        return found
+    department = Department.objects.filter(slug="research").first()
+    today = database_now().date()
+    return Project.objects.create(
+        slug=slug,
+        title=slug.title(),
+        owner=owner,
+        department=department or Department.objects.create(slug="research", title="Research"),
+        starts_on=today - dt.timedelta(days=1),
+        ends_on=today + dt.timedelta(days=365),
+    )
+
+
+def join(of: Project, roles: Mapping[User, ProjectRole]) -> None:
+    """What portal.access.grant_role writes, in one statement a table for all who are new: most tests begin with
+    these rows. tests/portal/test_factories.py holds both to the same rows."""
+    inside = set(Membership.objects.filter(project=of).values_list("user_id", flat=True))
+    for person, role in roles.items():
+        if person.pk in inside:
+            grant_role(Membership(project=of, user=person, role=role))
+    new = [Membership(project=of, user=person, role=role) for person, role in roles.items() if person.pk not in inside]
+    if not new:
+        return
+    saved, at = Membership.objects.bulk_create(new), database_now()
+    audit.record_many(
+        audit.row(
+            actor=None,
+            via="system",
+            verb="member.role",
+            target=one,
+            project=of,
+            at=at,
+            after={"user": one.user.username, "role": one.role},
+        )
+        for one in saved
+    )
+    known = dict(Permission.objects.filter(content_type__model="project").values_list("codename", "pk"))
+    ProjectUserPermission.objects.bulk_create(
+        ProjectUserPermission(content_object=of, user=one.user, permission_id=known[code])
+        for one in saved
+        for code in sorted(ROLE_PERMISSIONS[ProjectRole(one.role)])
+    )
 
 
 def cast() -> dict[str, User]:
     """researcher and member in `vision`, outsider in `outside`, and one person a site role."""
-    project("vision", researcher=ProjectRole.MEMBER, member=ProjectRole.MEMBER)
-    project("outside", outsider=ProjectRole.OWNER)
-    revoke_role(project=Project.objects.get(slug="outside"), user_id=user("owner").pk)
-    people = {role.value: user(role.value, role) for role in SiteRole if role != SiteRole.RESEARCHER}
-    return people | {name: user(name) for name in ("researcher", "member", "outsider", "owner")}
+    names = ("owner", "researcher", "member", "outsider")
+    site_roles = {role.value: role for role in SiteRole if role != SiteRole.RESEARCHER}
+    people = users({**dict.fromkeys(names, SiteRole.RESEARCHER), **site_roles})
+    vision, outside = (_project(slug, people["owner"]) for slug in ("vision", "outside"))
+    join(vision, {people[name]: ProjectRole.MEMBER for name in names[1:3]} | {people["owner"]: ProjectRole.OWNER})
+    join(outside, {people["outsider"]: ProjectRole.OWNER})
+    return people
 
 
 def zone(slug: str = "flexible", forms: Sequence[Form] = ALL_FORMS) -> Zone:

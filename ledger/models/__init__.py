@@ -21,6 +21,7 @@ from ledger.models.people import (
     Project,
     ProjectUserPermission,
     QuotaGrant,
+    SavedValues,
     User,
     UserSession,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "ProjectUserPermission",
     "QuotaGrant",
     "RollUp",
+    "SavedValues",
     "StateTransition",
     "UsageQuarter",
     "User",

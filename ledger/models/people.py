@@ -1,4 +1,7 @@
-"""People, sessions, projects, memberships, tokens and quota grants. Roles become permissions in portal.access only."""
+"""People, what is theirs (sessions, tokens, saved values), projects, memberships and quota grants.
+
+Roles become permissions in portal.access only.
+"""
 
 from __future__ import annotations
 
@@ -68,6 +71,24 @@ class ApiToken(models.Model):
 
     def __str__(self) -> str:
         return f"token {self.pk} of {self.user}"
+
+
+class SavedValues(models.Model):
+    """The submit form as one person typed it, under a name. `values` is field → text, right or not, whole or half."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="saved_values")
+    name = models.CharField(max_length=60)
+    values = models.JSONField()
+    saved_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["user", "name"], name="one_saved_values_a_name"),
+            models.CheckConstraint(condition=~Q(name=""), name="saved_values_named"),
+        ]
+
+    def __str__(self) -> str:
+        return f"values {self.name!r} of {self.user_id}"
 
 
 class Department(models.Model):

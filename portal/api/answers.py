@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django.db.models import Count, Sum
 
 from ledger.models import Allocation, Card, CardSeat, CardShare, Hold, Job, Node, NodeZone, Project, User, Zone
 from ledger.vocabulary import JobState
+from portal.api.company import company_answer
 from scheduler.models import Decision, Drift
 
 
@@ -78,7 +79,7 @@ def job_detail(job: Job, viewer: User) -> dict[str, Any]:
             for a in attempts
         ],
         "placement": _placement(current),
-        "neighbours": _neighbours(job, current, viewer),
+        **company_answer(job, current, viewer),
         "reasons": _reasons(job),
         "usage": _usage(allocations),
     }
@@ -86,7 +87,9 @@ def job_detail(job: Job, viewer: User) -> dict[str, Any]:
 
 def _placement(allocations: Sequence[Allocation]) -> list[dict[str, Any]]:
     shares: dict[int, list[dict[str, Any]]] = {}
-    rows = CardShare.objects.filter(allocation__in=[a.pk for a in allocations]).select_related("card", "seat", "block")
+    rows = CardShare.objects.filter(allocation__in=[a.pk for a in allocations])
+    rows = rows.select_related("card__status", "seat", "block")
+    live = {a.pk for a in allocations if a.period.upper_inf}
     for share in rows.order_by("seat__slot"):
         shares.setdefault(share.allocation_id, []).append(
             {
@@ -98,6 +101,7 @@ def _placement(allocations: Sequence[Allocation]) -> list[dict[str, Any]]:
                 "memory_assumed": share.card.memory_assumed,
                 "virtual": share.card.virtual,
                 "block": share.block.n if share.block else None,
+                "status": _readings(share.card) if share.allocation_id in live else None,
             }
         )
     return [
@@ -121,28 +125,20 @@ def _placement(allocations: Sequence[Allocation]) -> list[dict[str, Any]]:
     ]
 
 
-def _neighbours(job: Job, current: Sequence[Allocation], viewer: User) -> dict[str, Any]:
-    """Who shared the machines at placement (the promise) and who does now; other projects by name only to those who
-    may see them."""
-    decision = Decision.objects.filter(job=job, attempt__isnull=False).order_by("-pk").first()
-    visible = set(Project.objects.visible_to(viewer).values_list("slug", flat=True))
-    live = [a.node_id for a in current if a.period.upper_inf]
-    now = (
-        Allocation.objects.filter(node_id__in=live, period__upper_inf=True)
-        .exclude(attempt__job=job)
-        .values_list("project__slug", flat=True)
-        .distinct()
-    )
+def _readings(card: Card) -> dict[str, Any] | None:
+    """What the card itself reported last, of all its work together; None when nothing was heard of it yet."""
+    status = getattr(card, "status", None)
+    if status is None:
+        return None
     return {
-        "at_placement": _named(decision.neighbours if decision else [], visible),
-        "now": _named(now, visible),
+        "at": _iso(status.received_at),
+        "temperature_c": status.temperature_c,
+        "utilisation_pct": status.utilisation_pct,
+        "power_mw": status.power_mw,
+        "memory_used_mib": status.memory_used_mib,
+        "ecc": status.ecc,
+        "lost": status.lost,
     }
-
-
-def _named(slugs: Iterable[str], visible: set[str]) -> list[str]:
-    known = sorted(s for s in set(slugs) if s in visible)
-    hidden = len(set(slugs)) - len(known)
-    return known + (["(another project)"] * hidden)
 
 
 def _reasons(job: Job) -> dict[str, Any] | None:
@@ -252,7 +248,6 @@ def card_answers(cards: Sequence[Card]) -> list[dict[str, Any]]:
 
 
 def _card(card: Card, seat: CardSeat | None, hold: Hold | None, busy: int) -> dict[str, Any]:
-    status = getattr(card, "status", None)
     return {
         "id": card.pk,
         "uuid": card.uuid,
@@ -267,17 +262,7 @@ def _card(card: Card, seat: CardSeat | None, hold: Hold | None, busy: int) -> di
         "taken_mib": busy,
         "free_mib": card.memory_mib - busy,
         "held": {"kind": hold.kind, "reason": hold.reason} if hold else None,
-        "status": None
-        if status is None
-        else {
-            "at": _iso(status.received_at),
-            "temperature_c": status.temperature_c,
-            "utilisation_pct": status.utilisation_pct,
-            "power_mw": status.power_mw,
-            "memory_used_mib": status.memory_used_mib,
-            "ecc": status.ecc,
-            "lost": status.lost,
-        },
+        "status": _readings(card),
     }
 
 

@@ -11,11 +11,13 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
+from ledger import hours as by_hour
 from ledger import reports
+from ledger.balance import Cut
 from ledger.clock import database_now
 from portal import charts, exports, periods, stacks
 from portal.books_form import BooksForm
-from portal.views import books_files
+from portal.views import books_files, books_hours
 from portal.views.books_rows import Page
 from portal.views.gate import signed_in, viewer
 
@@ -54,6 +56,7 @@ def books(request: HttpRequest) -> HttpResponseBase:
         "page": page,
         "complaints": complaints(form),
         "chart_query": _fixed(request, form),
+        "hours_fit": books_hours.fits(form.since, form.until),
         "zone_name": timezone.get_current_timezone_name(),
     }
     return render(request, "books/books.html", context)
@@ -82,3 +85,18 @@ def chart(request: HttpRequest) -> HttpResponseBase:
     context["chart_query"] = _fixed(request, form)
     context["times"] = "full" if (form.until - form.since) / len(rows) < SHORTEST_WITHOUT_SECONDS else "short"
     return render(request, "books/chart.html", context)
+
+
+@require_safe
+@signed_in
+def hours(request: HttpRequest) -> HttpResponseBase:
+    """The part with the heat map and its table; the page loads it after the balance itself."""
+    form = _form(request)
+    if not books_hours.fits(form.since, form.until):
+        return render(request, "books/hours.html", {"form": form})
+    clock = timezone.get_current_timezone()
+    grid = books_hours.Grid(form, by_hour.usage(form.since, form.until, clock, Cut(**form.cut)))
+    if kind := _kind(request):
+        return books_files.hours_file(kind, grid)
+    context = {"form": form, "grid": grid, "hours": books_hours.HOURS, "chart_query": _fixed(request, form)}
+    return render(request, "books/hours.html", context | {"figure": books_hours.figure(grid)})

@@ -17,6 +17,7 @@ from django.utils.translation import pgettext
 from portal import exports, periods
 from portal.books_form import BooksForm
 from portal.stacks import Balance, Band
+from portal.views import books_hours
 from portal.views.books_rows import Page, Row
 
 
@@ -103,3 +104,11 @@ def _series_row(balance: Balance, bands: Sequence[Band]) -> Sequence[exports.Cel
 
 def _moment(text: str) -> str:
     return _iso(dt.datetime.fromisoformat(text))
+
+
+def hours_file(kind: str, grid: books_hours.Grid) -> HttpResponseBase:
+    """One row an hour of the heat map, its share and the amounts behind it."""
+    facts = about(grid.form)
+    if not grid.usage.whole:
+        facts.append((_("Not complete"), grid.missing))
+    return exports.WRITERS[kind]("used-by-hour", facts, books_hours.header(), books_hours.file_rows(grid))

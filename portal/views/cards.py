@@ -134,7 +134,7 @@ def card_page(request: HttpRequest, uuid: str) -> HttpResponseBase:
         "seats": seats,
         "holds": Hold.objects.filter(NOW, card=card).select_related("by").order_by("pk"),
         "node_holds": Hold.objects.filter(NOW, node=now.node).order_by("pk") if now else [],
-        "faults": Fault.objects.filter(card=card, cleared_at=None).order_by("-last_seen")[:20],
+        "faults": Fault.objects.filter(card=card, cleared_at=None).select_related("card").order_by("-last_seen")[:20],
         "status": CardStatus.objects.filter(card=card).first(),
         "story": life.of_card(card, user, request),
         "moment_form": form,

@@ -1,17 +1,22 @@
-"""What the submit form starts from: a template, a former job, or what the address names. Reads only."""
+"""What the submit form starts from: a template, a former job, saved values, or what the address names. Reads only."""
 
 from __future__ import annotations
 
 import shlex
+import uuid
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from django import forms
 from django.db.models import QuerySet
-from django.http import QueryDict
+from django.http import Http404, QueryDict
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from ledger.models import Job, Project, User
+from ledger.models import Job, Project, SavedValues, User
+from ledger.saved_values import LONGEST_NAME
 from ledger.vocabulary import ProjectState, SiteRole
+from portal.forms import StyledForm, SubmitForm, card_models
 from portal.labels import Text
 from portal.views.gate import id_of
 from scheduler import queue
@@ -79,8 +84,45 @@ def projects_of(user: User) -> QuerySet[Project]:
     return visible.filter(memberships__user=user, memberships__role__in=queue.MAY_SUBMIT).distinct()
 
 
+class SaveForm(StyledForm):
+    """The name to save the values of the submit form under; ledger.saved_values judges it."""
+
+    save_as = forms.CharField(label=_("Save these values as"), required=False)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["save_as"].widget.attrs |= {"maxlength": LONGEST_NAME, "autocomplete": "off", "dir": "auto"}
+
+
+def open_form(user: User, values: Mapping[str, Any], client_key: str = "") -> tuple[SubmitForm, list[tuple[str, str]]]:
+    """The form with these values in it, not judged yet; and what of them can't be chosen now, as (label, value)."""
+    initial = {"client_key": client_key or uuid.uuid4().hex, **values}
+    form = SubmitForm(initial=initial, projects=projects_of(user), models=card_models())
+    gone = []
+    for name, field in form.fields.items():
+        value = initial.get(name)
+        if value and isinstance(field, forms.ChoiceField) and not field.valid_value(value):
+            del form.initial[name]  # it falls back to what an empty form has
+            gone.append((str(field.label), str(value)))
+    return form, gone
+
+
+def typed_values(data: Mapping[str, str]) -> dict[str, str]:
+    """The fields that the form has, as text; a box that is not ticked is not there."""
+    names = (name for name in SubmitForm.base_fields if name != "client_key")
+    return {name: data[name] for name in names if isinstance(data.get(name), str)}
+
+
+def saved_of(user: User) -> list[SavedValues]:
+    """Their saved values by name, without the values."""
+    return list(SavedValues.objects.filter(user=user).defer("values").order_by("name"))
+
+
 def starting_values(query: QueryDict, user: User) -> dict[str, Any]:
-    """What `?template=`, `?clone=` and `?project=` ask for; what is not there or not theirs changes nothing."""
+    """What `?template=`, `?clone=` and `?project=` ask for; what is not there or not theirs changes nothing.
+
+    `?saved=` of what is not theirs is not found: the form must not pass for the one they saved.
+    """
     values: dict[str, Any] = {}
     template = next((t for t in TEMPLATES if t.slug == query.get("template")), None)
     if template is not None:
@@ -89,9 +131,19 @@ def starting_values(query: QueryDict, user: User) -> dict[str, Any]:
     if pk is not None:
         job = Job.objects.visible_to(user).select_related("project").filter(pk=pk).first()
         values |= cloned(job) if job is not None else {}
+    if "saved" in query:
+        values |= _saved(query["saved"], user)
     if project := query.get("project"):
         values["project"] = project
     return values
+
+
+def _saved(number: str, user: User) -> dict[str, str]:
+    pk = id_of(number)
+    saved = SavedValues.objects.filter(user=user, pk=pk).first() if pk is not None else None
+    if saved is None:
+        raise Http404(gettext("You have no such saved values."))
+    return typed_values(saved.values)
 
 
 def cloned(job: Job) -> dict[str, Any]:

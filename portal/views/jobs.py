@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from typing import Final
 
 from django.contrib import messages
@@ -20,9 +21,10 @@ from portal import labels
 from portal.api.serializers import JobInput
 from portal.forms import PAGE_FIELDS, JobFilter, SubmitForm, card_models
 from portal.tables import Column, Table
-from portal.views.gate import request_id, signed_in, viewer
+from portal.views.gate import id_of, request_id, signed_in, viewer
 from portal.views.job_filter import narrowed
-from portal.views.job_form import TEMPLATES, projects_of, starting_values
+from portal.views.job_form import TEMPLATES, SaveForm, open_form, projects_of, saved_of, starting_values
+from portal.views.outlook import of_values
 from scheduler import queue
 
 RECENT: Final = 5
@@ -73,18 +75,42 @@ def _filtered(form: JobFilter, user: User) -> QuerySet[Job]:
 @signed_in
 def submit(request: HttpRequest) -> HttpResponseBase:
     """The form makes the body that POST /api/v1/jobs/ takes; the same JobInput judges it, the same call queues it."""
-    projects = projects_of(viewer(request))
-    initial = {"client_key": uuid.uuid4().hex, **starting_values(request.GET, viewer(request))}
-    data = request.POST if request.method == "POST" else None
-    form = SubmitForm(data, initial=initial, projects=projects, models=card_models())
+    user, gone = viewer(request), []
+    if request.method == "POST":
+        form = SubmitForm(request.POST, projects=projects_of(user), models=card_models())
+    else:
+        form, gone = open_form(user, starting_values(request.GET, user))
     if form.is_valid():
         job = _submitted(request, form)
         if job is not None:
             messages.success(request, _("Job %(id)d is in the queue.") % {"id": job.pk})
             return redirect("job", pk=job.pk)
-    status = 422 if form.is_bound else 200
-    recent = Job.objects.visible_to(viewer(request)).filter(by=viewer(request)).order_by("-pk")[:RECENT]
-    context = {"form": form, "projects": projects, "templates": TEMPLATES, "recent": recent}
+    return form_page(request, form, gone=gone, status=422 if form.is_bound else 200)
+
+
+def form_page(
+    request: HttpRequest,
+    form: SubmitForm,
+    *,
+    gone: Sequence[tuple[str, str]] = (),
+    saving: SaveForm | None = None,
+    status: int = 200,
+) -> HttpResponseBase:
+    """The submit page. `gone` is what `open_form` left out; `saving` holds the name of values that were not saved."""
+    user = viewer(request)
+    saved = saved_of(user)
+    current = next((one for one in saved if one.pk == id_of(request.GET.get("saved", ""))), None)
+    name = request.POST.get("save_as", current.name if current else "")
+    context = {
+        "form": form,
+        "projects": form.fields["project"].choices,  # type: ignore[attr-defined]
+        "templates": TEMPLATES,
+        "recent": Job.objects.visible_to(user).filter(by=user).order_by("-pk")[:RECENT],
+        "gone": gone,
+        "saved": saved,
+        "current": current,
+        "saving": saving or SaveForm(initial={"save_as": name}),
+    }
     return render(request, "jobs/submit.html", context, status=status)
 
 
@@ -101,6 +127,7 @@ def _submitted(request: HttpRequest, form: SubmitForm) -> Job | None:
             via="page",
             client_key=key,
             request_id=request_id(request),
+            outlook=of_values(judged.validated_data, viewer(request)),
         )
     except queue.KeyReused:
         form.data = {**request.POST.dict(), "client_key": uuid.uuid4().hex}

@@ -261,7 +261,7 @@ def _tell_fault_end(at: dt.datetime, fault: Fault, _ends: Any) -> Line:
 
 
 def _tell_boot(at: dt.datetime, boot: NodeBoot, _ends: Any) -> Line:
-    return Line(at, Look(_("first report after a boot"), "⏻"), boot.boot_id[:16])
+    return Line(at, Look(_("first report after a boot"), "↻"), boot.boot_id[:16])
 
 
 TELLERS: Final[Mapping[str, Callable[..., Line]]] = {

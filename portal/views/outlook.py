@@ -48,12 +48,17 @@ def draft(request: HttpRequest) -> HttpResponseBase:
     judged = _judged(form, user)
     if judged is None:
         return render(request, "jobs/outlook.html", {"troubles": _troubles(form)})
-    project = Project.objects.visible_to(user).filter(slug=judged["project"]).first()
-    if project is None:
+    outlook = of_values(judged, user)
+    if outlook is None:
         return render(request, "jobs/outlook.html", {"troubles": [(_("Project"), _("Choose a project."))]})
-    outlook = whatif.outlook(whatif.candidate(judged, project))
     context = described(outlook, user) | {"copy": _as_api(request, form.spec())}
     return render(request, "jobs/outlook.html", context)
+
+
+def of_values(judged: Mapping[str, Any], user: User) -> Outlook | None:
+    """The outlook of a job with these values of a JobInput; None when the person is not in its project."""
+    project = Project.objects.visible_to(user).filter(slug=judged["project"]).first()
+    return whatif.outlook(whatif.candidate(judged, project)) if project else None
 
 
 @require_safe

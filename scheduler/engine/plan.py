@@ -19,13 +19,13 @@ from scheduler.engine.cards import build, choose
 from scheduler.engine.fleet import Bools, Codes, Fleet, Ints, Rows
 from scheduler.engine.headroom import Headroom
 from scheduler.engine.near import groups
-from scheduler.engine.score import POINTS, RULES
+from scheduler.engine.score import POINTS, RULES, THRIFTY
 from scheduler.engine.shape import Shape, shapes_of
 from scheduler.engine.ties import node_ranks
 from scheduler.engine.types import Ask, JobView, MemberPlan, Placement, Plan, Reserve, Snapshot, Waiting
 
 SCORES_SHOWN: Final = 5
-DEFAULT_RULE: Final = "pack-keep-whole/1"
+DEFAULT_RULE: Final = "pack-keep-whole/2"
 NodeVerdict = tuple[str, int, Refusal | None, float | None]  # hostname, ask's number, refusal, score
 Members = list[tuple[int, MemberPlan]]  # row, member
 Shown = tuple[tuple[int, float], ...]  # node id, score
@@ -173,7 +173,8 @@ class Desk:
         return found[1], found[2]
 
     def _judge(self, question: Question) -> Verdict:
-        """All forms of the ask; of several that are ready the best mean score wins, then the order of FORMS."""
+        """All forms of the ask; of several that are ready the one that takes the least wins (a small job does not get
+        a whole machine that it did not ask for), then the best mean score, then the order of FORMS."""
         verdicts = [self._judge_form(question, shape) for shape in question.shapes]
         if len(verdicts) == 1:
             return verdicts[0]
@@ -181,9 +182,14 @@ class Desk:
         ready = codes == 0
         scored = ready | (codes > feasible.HEADROOM)
         points = np.where(scored, np.stack([v.points for v in verdicts]), 0).max(axis=0)
-        chosen = max(verdicts, key=lambda verdict: _mean_score(verdict.members))
+        chosen = max(verdicts, key=self._preference)
         nearest = np.where(ready.any(axis=0), 0, codes.max(axis=0)).astype(np.int8)
         return Verdict(nearest, points, chosen.members, chosen.best, all(v.never for v in verdicts))
+
+    def _preference(self, verdict: Verdict) -> tuple[bool, int, float]:
+        """The greatest is taken: a form that is ready, that takes little, that scores high."""
+        taken = _card_memory(verdict.members) if self.rule in THRIFTY else 0
+        return bool(verdict.members), -taken, _mean_score(verdict.members)
 
     def _judge_form(self, question: Question, shape: Shape) -> Verdict:
         found = answer(self.fleet, shape, self.rule)
@@ -264,6 +270,11 @@ class Desk:
 
 def _question(job: JobView, ask: Ask) -> Question:
     return Question(shapes_of(job, ask), ask.nodes, job.distance, job.key_work)
+
+
+def _card_memory(members: Members) -> int:
+    """MiB of all cards together."""
+    return sum(hi - lo for _, member in members for share in member.shares for lo, hi in share.memory)
 
 
 def _mean_score(members: Members) -> float:

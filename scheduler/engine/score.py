@@ -122,19 +122,20 @@ def links(look: Lens) -> Floats | float:
     return fast if look.is_whole or look.shape.cards > 1 else 1.0 - fast
 
 
-RULES: Final[dict[str, tuple[tuple[float, Term], ...]]] = {
-    "pack-keep-whole/1": (
-        (8.0, keep_whole),
-        (8.0, spare_cards),
-        (4.0, right_zone),
-        (3.0, keep_blocks),
-        (3.0, pack),
-        (2.0, fill_cards),
-        (2.0, least_left),
-        (2.0, balance),
-        (0.5, links),
-    ),
-}
+PACK_KEEP_WHOLE: Final[tuple[tuple[float, Term], ...]] = (
+    (8.0, keep_whole),
+    (8.0, spare_cards),
+    (4.0, right_zone),
+    (3.0, keep_blocks),
+    (3.0, pack),
+    (2.0, fill_cards),
+    (2.0, least_left),
+    (2.0, balance),
+    (0.5, links),
+)
+RULES: Final = {"pack-keep-whole/1": PACK_KEEP_WHOLE, "pack-keep-whole/2": PACK_KEEP_WHOLE}
+# Of several forms that are ready, these rules take the one that takes the least card memory; the others go by score.
+THRIFTY: Final = frozenset({"pack-keep-whole/2"})
 
 
 def points(look: Lens, rule: str) -> Ints:

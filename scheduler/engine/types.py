@@ -107,7 +107,7 @@ class Snapshot:
     nodes: tuple[NodeView, ...]
     jobs: tuple[JobView, ...]
     reserves: tuple[Reserve, ...] = ()
-    rule: str = "pack-keep-whole/1"  # name and version of the scoring rule
+    rule: str = "pack-keep-whole/2"  # name and version of the scoring rule
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-// Everywhere: copy buttons and the keyboard. `/` searches, `c` creates a job, `j`/`k` move in tables, `g` + letter goes.
+// Everywhere: copy buttons, a strip that says when the portal stops answering, and the keyboard. `/` searches, `c` creates a job, `j`/`k` move in tables, `g` + letter goes.
 (function () {
   "use strict";
   document.addEventListener("click", (event) => {
@@ -15,6 +15,26 @@
     if (!navigator.clipboard) return select();
     navigator.clipboard.writeText(source.textContent).then(() => { button.classList.add("done"); }, select);
   });
+
+  // Parts of pages come by themselves; when one fails, what stands there is old, and an act was not done.
+  const strip = document.getElementById("no-answer");
+  const failing = new Set(); // what asked, as long as it has had no answer
+  function told(event) {
+    const status = event.detail.xhr ? event.detail.xhr.status : 0;
+    if (event.type !== "htmx:afterRequest") failing.add(event.detail.elt);
+    else if (event.detail.successful) failing.delete(event.detail.elt);
+    failing.forEach((element) => { if (!element.isConnected) failing.delete(element); });
+    if (failing.size && strip.hidden) {
+      strip.querySelector("time").textContent = new Date().toLocaleTimeString(document.documentElement.lang);
+      strip.querySelector("output").textContent = status ? `HTTP ${status}` : "";
+    }
+    strip.hidden = failing.size === 0;
+  }
+  if (strip) {
+    for (const name of ["htmx:responseError", "htmx:sendError", "htmx:timeout", "htmx:afterRequest"]) {
+      document.addEventListener(name, told);
+    }
+  }
 
   let awaited = false; // `g` was pressed; the next letter says where to
   let timer = 0;

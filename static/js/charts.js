@@ -1,23 +1,25 @@
-// Draws every .chart[data-figure] from the JSON element of that id, in the colours of the theme.
+// Draws every .chart[data-figure] from the JSON element of that id, in the colours of the theme. A spot of a heat map
+// leads where the same number of its table, data-table, leads.
 (function () {
   "use strict";
   const root = document.documentElement;
   const NARROW = 500; // pixels; dates below the axis would run into each other
+  const HEAT = ["heat-0", "heat-1", "heat-2", "heat-3", "heat-4"];
 
-  function colours() {
+  // The colour of that name in the style sheets.
+  function palette() {
     const style = getComputedStyle(root);
-    const of = (name) => style.getPropertyValue(name).trim();
-    return { text: of("--gc-text"), grid: of("--gc-line"), paper: of("--gc-surface") };
+    return (name) => style.getPropertyValue("--gc-" + name).trim();
   }
 
   function themed(layout, width) {
-    const c = colours();
-    const axis = { gridcolor: c.grid, linecolor: c.grid, zerolinecolor: c.grid, automargin: true };
+    const of = palette();
+    const axis = { gridcolor: of("line"), linecolor: of("line"), zerolinecolor: of("line"), automargin: true };
     return Object.assign({}, layout, {
-      paper_bgcolor: c.paper,
-      plot_bgcolor: c.paper,
-      font: { color: c.text, family: getComputedStyle(document.body).fontFamily, size: 12 },
-      hoverlabel: { bgcolor: c.paper, bordercolor: c.grid, font: { color: c.text } },
+      paper_bgcolor: of("surface"),
+      plot_bgcolor: of("surface"),
+      font: { color: of("text"), family: getComputedStyle(document.body).fontFamily, size: 12 },
+      hoverlabel: { bgcolor: of("surface"), bordercolor: of("line"), font: { color: of("text") } },
       xaxis: Object.assign({}, layout.xaxis, axis, width < NARROW ? { nticks: 4 } : {}),
       yaxis: Object.assign({}, layout.yaxis, axis),
     });
@@ -25,20 +27,37 @@
 
   // Traces name their colour in `meta` (account-used, member-1, …); the style sheet has it.
   function coloured(traces) {
-    const style = getComputedStyle(root);
-    const of = (name) => style.getPropertyValue(name).trim();
+    const of = palette();
     return traces.map((trace) => {
-      const pattern = Object.assign({}, trace.marker.pattern, { fgcolor: of("--gc-pattern") });
-      const marker = Object.assign({}, trace.marker, { color: of("--gc-" + trace.meta), pattern: pattern });
+      if (trace.type === "heatmap") {
+        return Object.assign({}, trace, { colorscale: HEAT.map((name, at) => [at / (HEAT.length - 1), of(name)]) });
+      }
+      const marker = Object.assign({}, trace.marker, { color: of(trace.meta) });
+      if (marker.pattern) marker.pattern = Object.assign({}, marker.pattern, { fgcolor: of("pattern") });
       return Object.assign({}, trace, { marker: marker });
     });
+  }
+
+  // Rows of the heat map are hours and columns days; in the table it is the other way round, behind a row of titles.
+  function follow(event, table) {
+    const spot = event.points.find((point) => point.data.type === "heatmap");
+    if (!spot) return;
+    const [hour, day] = spot.pointIndex;
+    const link = table.tBodies[0].rows[day].cells[hour + 1].querySelector("a");
+    if (link) link.click();
+  }
+
+  function drawn(box) {
+    const table = document.getElementById(box.dataset.table);
+    if (table && !box.dataset.drawn) box.on("plotly_click", (event) => follow(event, table));
+    box.dataset.drawn = "true";
   }
 
   function draw(box) {
     const figure = JSON.parse(document.getElementById(box.dataset.figure).textContent);
     const options = { displayModeBar: false, responsive: true };
     window.Plotly.react(box, coloured(figure.data), themed(figure.layout, box.clientWidth), options)
-      .then(() => { box.dataset.drawn = "true"; });
+      .then(() => drawn(box));
   }
 
   function drawAll(part) {

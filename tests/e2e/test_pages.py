@@ -12,6 +12,8 @@ from axe_playwright_python.sync_playwright import Axe
 
 from ledger.models import User
 from portal.sample_pages import sample_addresses
+from scheduler.zone_proposals import propose_list
+from scheduler.zones import make_plan
 from tests import factories
 from tests.e2e.test_journey import sign_in
 
@@ -24,7 +26,7 @@ LOOKED = {"admin": 20, "researcher": 5}
 
 @pytest.fixture
 def world(people: dict[str, User], turn: Callable[[], None]) -> dict[str, User]:
-    """One of everything: a running job, a waiting one, an ended one."""
+    """One of everything: a running job, a waiting one, an ended one, a zone plan."""
     factories.node("n1", cards=4, block=2)
     factories.node("real", cards=1, simulated=False)
     factories.job(people["researcher"], name="short")
@@ -34,6 +36,9 @@ def world(people: dict[str, User], turn: Callable[[], None]) -> dict[str, User]:
     turn()
     factories.job(people["researcher"], name="too wide", asks=[{"form": "container", "cards_per_node": 9}])
     turn()
+    factories.node("n2", cards=1)
+    proposal = propose_list(hostnames=["n2"], to_zone=factories.zone("elsewhere"))
+    make_plan(proposal=proposal, reason="more room there", actor=people["admin"], via="test")
     return people
 
 

@@ -34,11 +34,13 @@ NEVER_DELETED = [
     "ledger_headroomreserve",
     "scheduler_decision",
     "scheduler_command",
+    "scheduler_promise",
 ]
 FORBIDDEN = [
     *(f"{verb} {table}" for table in NEVER_DELETED for verb in ("DELETE FROM", "TRUNCATE")),
     *(f"{verb} {table}" for table in ("ledger_auditevent", "ledger_auditseal") for verb in ("DELETE FROM", "TRUNCATE")),
     "UPDATE ledger_cardshare SET memory_mib = memory_mib",
+    "UPDATE scheduler_promise SET verdict = 'later'",
     "UPDATE ledger_auditevent SET reason = 'nothing to see'",
     "UPDATE ledger_auditseal SET digest = ''",
     "INSERT INTO ledger_statetransition (entity, old, new) VALUES ('job', 'failed', 'succeeded')",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -20,6 +22,10 @@ from portal.sample_pages import sample_addresses
 WIDTHS: Final = (1440, 390)
 THEMES: Final = ("light", "dark")
 LOCALES: Final = ("en", "zh-hans")
+LOADING_MS: Final = 700
+PATIENCE_MS: Final = 10_000
+SIGN_IN: Final = "/sign-in/"
+NOWHERE: Final = "/jobs/999999999/"
 
 
 class Command(BaseCommand):
@@ -42,20 +48,28 @@ class Command(BaseCommand):
         path = shutil.which("chromium") or shutil.which("chromium-browser")
         if path is None:
             raise CommandError("there is no chromium on this machine: apt-get install chromium")
-        addresses = [a for a in sample_addresses(user) if options["only"] in a]
         client = Client()
         client.force_login(user)  # a session as signing in makes it
+        wanted = [a for a in sample_addresses(user) if options["only"] in a]
+        addresses = [a for a in wanted if _is_page(client, a, options["url"])]
         before, key = (user.locale, user.theme), str(client.cookies[settings.SESSION_COOKIE_NAME].value)
         options["folder"].mkdir(parents=True, exist_ok=True)
-        jobs, done = list(_shots(addresses)), 0
+        done = 0
         try:
             for locale, theme in product(LOCALES, THEMES):
                 User.objects.filter(pk=user.pk).update(locale=locale, theme=theme)
                 with sync_playwright() as playwright:  # inside it the database is out of reach
                     browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--no-first-run"])
-                    for address, width, name in jobs:
-                        file = options["folder"] / f"{name}-{locale}-{theme}-{width}.png"
-                        done += _shoot(browser, options["url"] + address, key, locale, width, file)
+                    for width in WIDTHS:
+                        tail = f"{locale}-{theme}-{width}.png"
+                        with _window(browser, options["url"], key, locale, theme, width) as page:
+                            for address in addresses:
+                                _shoot(page, options["url"] + address, options["folder"] / f"{_name(address)}-{tail}")
+                            _shoot(page, options["url"] + NOWHERE, options["folder"] / f"not-found-{tail}")
+                        with _window(browser, options["url"], "", locale, theme, width) as page:  # nobody signed in
+                            _shoot(page, options["url"] + SIGN_IN, options["folder"] / f"sign-in-{tail}")
+                        done += len(addresses) + 2
+                    self.stderr.write(f"{done} pictures …")
                     browser.close()
         except Error as error:
             raise CommandError(str(error).splitlines()[0]) from None
@@ -65,30 +79,31 @@ class Command(BaseCommand):
         self.stdout.write(f"{done} pictures in {options['folder']}")
 
 
-def _shots(addresses: list[str]) -> Iterator[tuple[str, int, str]]:
-    for address in addresses:
-        name = re.sub(r"[^a-z0-9]+", "-", address.lower()).strip("-") or "home"
-        for width in WIDTHS:
-            yield address, width, name[:60]
-
-
-def _shoot(browser: Any, address: str, key: str, locale: str, width: int, file: Path) -> bool:
-    context = browser.new_context(viewport={"width": width, "height": 900}, locale=locale)
-    context.add_cookies(
-        [
-            {"name": settings.SESSION_COOKIE_NAME, "value": key, "url": address},
-            {"name": settings.LANGUAGE_COOKIE_NAME, "value": locale, "url": address},
-        ]
-    )
-    page = context.new_page()
-    answer = context.request.get(address)
-    if answer.status == HTTPStatus.METHOD_NOT_ALLOWED or not answer.text().lstrip().lower().startswith(
-        "<!doctype html"
-    ):
-        context.close()  # for POST alone, a part of a page, data or a file
+def _is_page(client: Client, address: str, origin: str) -> bool:
+    """Not for POST alone, nor a redirect, a part of a page, data or a file."""
+    answer = client.get(address, headers={"host": urlsplit(origin).netloc})
+    if answer.status_code != HTTPStatus.OK or answer.streaming:
         return False
-    page.goto(address)
-    page.wait_for_timeout(700)  # parts that the page loads by itself
-    page.screenshot(path=str(file), full_page=True)
+    return bool(answer.content.lstrip()[:15].lower().startswith(b"<!doctype html"))
+
+
+def _name(address: str) -> str:
+    return (re.sub(r"[^a-z0-9]+", "-", address.lower()).strip("-") or "home")[:60]
+
+
+@contextmanager
+def _window(browser: Any, origin: str, key: str, locale: str, theme: str, width: int) -> Iterator[Any]:
+    """A browser window with the session of this key, or of nobody."""
+    size = {"width": width, "height": 900}
+    context = browser.new_context(viewport=size, locale=locale, color_scheme=theme)
+    cookies = {settings.LANGUAGE_COOKIE_NAME: locale} | ({settings.SESSION_COOKIE_NAME: key} if key else {})
+    context.add_cookies([{"name": name, "value": value, "url": origin} for name, value in cookies.items()])
+    yield context.new_page()
     context.close()
-    return True
+
+
+def _shoot(page: Any, address: str, file: Path) -> None:
+    page.goto(address)
+    page.wait_for_timeout(LOADING_MS)  # parts that the page loads by itself
+    page.wait_for_function("!document.querySelector('.htmx-request:not([hidden])')", timeout=PATIENCE_MS)
+    page.screenshot(path=str(file), full_page=True)

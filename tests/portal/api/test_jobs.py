@@ -90,7 +90,8 @@ def test_a_minimal_job_gets_the_documented_defaults(researcher: Api, spec: Spec)
     assert (told["cpu_milli"], told["host_memory_mib"], told["walltime_s"]) == (500, 512, 86_400)
     assert (told["interconnect"], told["distance"], told["priority"]) == ("any", "any", 0)
     assert told["placement"] == []
-    assert told["neighbours"] == {"at_placement": [], "now": []}
+    assert told["neighbours"] == {"at_placement": [], "now": [], "since": []}
+    assert told["promise"] is None
     assert told["usage"] == {"unit": "mib_seconds", "used": 0, "final": False}
     assert set(told["times"]) == {"submitted", "queued", "placed", "started", "ended"}
     assert told["times"]["submitted"] is not None
@@ -138,6 +139,8 @@ def test_neighbours_of_other_projects_have_no_name(
     assert told.json()["neighbours"]["now"] == ["(another project)"]
     assert "outside" not in told.content.decode()
     assert api(people["admin"]).get(f"jobs/{running.pk}/").json()["neighbours"]["now"] == ["outside"]
+    (guest,) = told.json()["neighbours"]["since"]
+    assert (guest["project"], guest["node"], guest["until"]) == ("(another project)", "n1", None)
 
 
 @pytest.mark.django_db

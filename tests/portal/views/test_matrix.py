@@ -9,7 +9,7 @@ sends; without an entry it is empty.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,17 @@ from django.db import transaction
 from django.test import Client
 from django.urls import URLPattern, reverse
 
+from ledger import saved_values
 from ledger.models import ApiToken, Job, User
 from ledger.people import create_token
 from ledger.vocabulary import ProjectRole
+from portal.api import urls as api_urls
 from portal.urls import urlpatterns
 from scheduler.zone_proposals import propose_list
 from scheduler.zones import make_plan
 from tests import factories
+from tests.portal.api import test_access
+from tests.portal.views.lean import LeanClient
 
 FOLDER = Path(__file__).parents[2] / "data" / "access" / "pages"
 ROLES = ("researcher", "member", "viewer", "owner", "outsider", "operator", "admin", "manager", "auditor")
@@ -39,6 +43,7 @@ BODIES: dict[str, dict[str, str]] = {
     "cards-hold": {"key": "n1-card-0", "confirm": "yes", "kind": "drill", "reason": "test"},
     "zones-plan": {"mode": "list", "nodes": "n1", "to_zone": "elsewhere"},
     "plan-cancel": {"reason": "test"},
+    "saved-add": {"save_as": "test"},
 }
 
 
@@ -78,6 +83,7 @@ class World:
                 "none": "0" * 64,
             },
             "token": {"own": _token(people["researcher"]), "other": _token(people["outsider"]), "none": NOWHERE_ID},
+            "saved": {"own": _saved(people["researcher"]), "other": _saved(people["outsider"]), "none": NOWHERE_ID},
         }
         self.ids["audit"] = {which: ["job", pk] for which, pk in self.ids["job"].items()}
         everyone = people | {"viewer": factories.user("viewer")}
@@ -85,7 +91,7 @@ class World:
 
     @staticmethod
     def _browser(user: User) -> Client:
-        client = Client(raise_request_exception=False)
+        client = LeanClient()
         client.force_login(user)
         return client
 
@@ -108,6 +114,10 @@ def _plan(admin: User) -> int:
 def _token(user: User) -> int:
     create_token(user=user, label="test", days=1, actor=user, via="test")
     return ApiToken.objects.get(user=user).pk
+
+
+def _saved(user: User) -> int:
+    return saved_values.save(user=user, name="mine", values={"name": "x"}, via="test")[0].pk
 
 
 @pytest.fixture
@@ -133,6 +143,32 @@ def test_every_address_has_its_rows() -> None:
 
 
 @pytest.mark.django_db
+def test_every_act_on_an_object_is_tried_on_an_object_of_each_relation(world: World) -> None:
+    tried: dict[tuple[str, str], set[str]] = {}
+    for row in rows():
+        if "<" in str(pages()[row["name"]].pattern):
+            tried.setdefault((row["name"], row["method"]), set()).add(row["object"])
+    missing = {act: set(world.ids[act[0].partition("-")[0]]) - objects for act, objects in tried.items()}
+    assert {act: objects for act, objects in missing.items() if objects} == {}
+
+
+def unnamed(addresses: Iterable[str], matrix: list[dict[str, str]]) -> list[tuple[str, str]]:
+    """(address, verb) that no row names."""
+    named = {(row["name"], row["method"]) for row in matrix}
+    return [(name, method) for name in addresses for method in METHODS if (name, method) not in named]
+
+
+def test_the_matrices_of_pages_and_api_make_two_thousand_assertions() -> None:
+    """What the tests here and in tests/portal/api/test_access.py send: each row once a role, each other verb once a role
+    (in the API once). Who is not signed in comes on top."""
+    of_pages = (len(rows()) + len(unnamed(pages(), rows()))) * len(ROLES)
+    api = test_access.rows()
+    of_api = len(api) * (len(api[0]) - len(("name", "method", "object")))
+    of_api += len(unnamed([str(pattern.name) for pattern in api_urls.urlpatterns], api))
+    assert of_pages + of_api >= 2000
+
+
+@pytest.mark.django_db
 def test_each_role_gets_what_the_matrix_says(world: World) -> None:
     wrong, count = [], 0
     for row in rows():
@@ -149,16 +185,12 @@ def test_each_role_gets_what_the_matrix_says(world: World) -> None:
 
 @pytest.mark.django_db
 def test_verbs_that_the_matrix_does_not_name_are_refused(world: World) -> None:
-    named = {(row["name"], row["method"]) for row in rows()}
     wrong = []
-    for name in pages():
-        for method in METHODS:
-            for role in ROLES:
-                if (name, method) in named:
-                    continue
-                response = _send(world.browsers[role], method, world.address(name, "own"), name)
-                if response.status_code not in (403, 405):
-                    wrong.append(f"{role} {method} {name}: {response.status_code}")
+    for name, method in unnamed(pages(), rows()):
+        for role in ROLES:
+            response = _send(world.browsers[role], method, world.address(name, "own"), name)
+            if response.status_code not in (403, 405):
+                wrong.append(f"{role} {method} {name}: {response.status_code}")
     assert wrong == []
 
 
@@ -167,7 +199,7 @@ def test_who_is_not_signed_in_is_sent_to_the_sign_in_page_whatever_they_ask_for(
     wrong, before = [], Job.objects.count()
     for row in rows():
         address = world.address(row["name"], row["object"])
-        response = _send(Client(raise_request_exception=False), row["method"], address, row["name"])
+        response = _send(LeanClient(), row["method"], address, row["name"])
         if response.status_code != 302 or not response["Location"].startswith("/sign-in/"):
             wrong.append(f"{row['method']} {address}: {response.status_code}")
     assert wrong == []

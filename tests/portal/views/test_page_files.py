@@ -22,6 +22,7 @@ from django.utils.translation.template import templatize
 from ledger import vocabulary
 from ledger.models import Job
 from portal import labels
+from scheduler.promises import Breach
 from tests.portal.views.conftest import ClientAs
 
 TEMPLATES = sorted((settings.BASE_DIR / "templates").rglob("*.html"))
@@ -121,6 +122,7 @@ def test_every_vendored_package_has_its_licence_and_is_locked_by_hash() -> None:
         ("account", vocabulary.Account),
         ("project_role", vocabulary.ProjectRole),
         ("site_role", vocabulary.SiteRole),
+        ("breach", Breach),
     ],
 )
 def test_every_word_of_the_vocabulary_has_a_look(table: str, words: type) -> None:

@@ -194,6 +194,17 @@ def test_forms_of_one_ask_are_compared_by_score_not_by_order() -> None:
     assert placement.members[0].form is Form.WHOLE
 
 
+def test_a_small_automatic_job_does_not_get_a_whole_machine() -> None:
+    machine = node(1, 4)  # takes all forms
+    wish = replace(container(1, 0), form=AskForm.AUTO)
+    member = planning.plan(snapshot([machine], job(1, wish))).placements[0].members[0]
+    assert (member.form, len(member.shares)) == (Form.CONTAINER, 1)
+    old = replace(snapshot([machine], job(1, wish)), rule="pack-keep-whole/1")  # old decisions can be worked out again
+    assert planning.plan(old).placements[0].members[0].form is Form.WHOLE
+    only_whole = node(2, 4, zone_forms=frozenset({Form.WHOLE}))
+    assert planning.plan(snapshot([only_whole], job(1, wish))).placements[0].members[0].form is Form.WHOLE
+
+
 def test_a_kept_fleet_takes_new_links() -> None:
     def linked(a: int, b: int) -> tuple[tuple[int, int, int], ...]:
         return ((100 + a, 100 + b, 300),)

@@ -1,0 +1,242 @@
+"""A world in which every table has rows, and which grows by as many again of each kind: for tests of how often a page
+asks the database. Through the writers where there is one; what they can't lay out in a moment is written as rows.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+from django.db.models import Count, Q
+from django.test import Client
+
+from ledger import audit, quarters, saved_values, telemetry
+from ledger.clock import database_now
+from ledger.inventory import place_hold
+from ledger.models import (
+    AuditEvent,
+    AuditSeal,
+    Card,
+    Department,
+    Fault,
+    HeadroomReserve,
+    Hold,
+    Job,
+    Link,
+    Membership,
+    Node,
+    NodeBoot,
+    Project,
+    RollUp,
+    UsageQuarter,
+    User,
+)
+from ledger.people import create_token
+from ledger.vocabulary import Account, FaultKind, Form, HoldKind, ProjectRole, Resource
+from portal.access import grant_role
+from scheduler import commands, observing, placing, queue, queue_control
+from scheduler.models import Drift, Promise, SimulatedFault, SimulatedMember, SimulatedTombstone, TaskRun, ZonePlan
+from scheduler.queue_control import Order
+from scheduler.zone_proposals import propose_list
+from scheduler.zones import make_plan
+from tests import factories
+from tests.ledger.raw import Sql, attempt
+
+LONG = ["simulate", "--seconds", "3600"]
+# What one row stands for all of, or the portal writes once.
+ONCE = {"ledger_inventoryversion", "ledger_rollup", "ledger_statetransition"}
+
+
+class Rows:
+    """`add` writes about as many rows of every kind as there are numbers, none of which it may get twice."""
+
+    def __init__(self, people: dict[str, User]) -> None:
+        self.people = people
+        self.readers = (people["researcher"], people["admin"])
+
+    def add(self, numbers: Sequence[int]) -> None:
+        for n in numbers:
+            self._people(n)
+            self._machines(n)
+        self._jobs(numbers)
+        self._around_one_object(numbers)
+        for n in numbers:
+            self._operations(n)
+            self._usage(n)
+        self._plans(numbers)
+        self._seals()
+
+    # -- people and machines -------------------------------------------------------------------------------------------
+
+    def _people(self, n: int) -> None:
+        person, member = f"person-{n}", ProjectRole.MEMBER
+        made = factories.project(f"team-{n}", researcher=member, admin=member, **{person: member})
+        grant_role(Membership(project=Project.objects.get(slug="vision"), user=factories.user(person), role=member))
+        Department.objects.create(slug=f"department-{n}", title=str(n))
+        factories.grant(made, Resource.CARD_MEMORY_MIB, 10**9)
+        for reader in self.readers:
+            Client().force_login(reader)
+            create_token(user=reader, label=f"token {n}", days=9, actor=reader, via="test")
+            saved_values.save(user=reader, name=f"set {n}", values={"name": "x"}, via="test")
+
+    def _machines(self, n: int) -> None:
+        home, before = factories.zone(f"home-{n}"), factories.zone(f"before-{n}", [Form.WHOLE])
+        place = {"simulated": False, "rack": f"rack-{n}", "cards": 2}
+        node = factories.node(f"real-{n}", in_zone=home, block=1, model=f"M{n}", **place)
+        factories.node(f"made-up-{n}", in_zone=home, block=1, model=f"M{n}", **place | {"simulated": True})
+        for name in ("mover", "leaver"):
+            factories.node(f"{name}-{n}", in_zone=before, **place | {"cards": 1})
+        held = factories.node(f"held-{n}", in_zone=home, **place)
+        place_hold(kind=HoldKind.MAINTENANCE, reason="fan", actor=None, via="test", node=held)
+        card = Card.objects.get(uuid=f"held-{n}-card-0")
+        place_hold(kind=HoldKind.FAULT, reason="XID 79", actor=None, via="test", card=card)
+        HeadroomReserve.objects.create(zone=home, model=f"M{n}", mib=1, period=(database_now(), None))
+        first, second = sorted(card.pk for card in Card.objects.filter(uuid__startswith=f"real-{n}-"))
+        Link.objects.create(card_a_id=first, card_b_id=second, kind="nvlink", gbps=900)
+        telemetry.ingest(node, _report(node.hostname))
+        SimulatedFault.objects.create(hostname=f"gone-{n}")
+
+    # -- work ----------------------------------------------------------------------------------------------------------
+
+    def _jobs(self, numbers: Sequence[int]) -> None:
+        """Running for each reader and on both kinds of hardware; ended in each way; waiting in each way; starting; and
+        last of those that run, one gang as wide as there are numbers, with as many attempts behind it."""
+        researcher, admin = self.readers
+        ended = [self._job(researcher, n, command=_seconds(code)) for n in numbers for code in (0, 1)]
+        dropped = [self._job(researcher, n) for n in numbers]
+        for n in numbers:
+            self._job(admin, n)
+            self._job(researcher, n, simulated=True)
+        self._turn()
+        SimulatedMember.objects.filter(job__in=[job.pk for job in ended]).update(ends_at=database_now())
+        for job in dropped:
+            queue.cancel(job_id=job.pk, actor=researcher, reason="wrong data", via="test")
+        self._turn()
+        self._turn()
+        gang = self._job(researcher, numbers[0], name="gang", asks=[{"form": "container", "nodes": len(numbers)}])
+        for n in range(len(numbers)):
+            over = Sql("clock_timestamp()")
+            attempt(gang.pk, n=n + 1, state="ended", outcome="lost", ended_at=over)
+        self._turn()
+        self._promise(gang, numbers)
+        for n in numbers:
+            self._promise(self._job(researcher, n, name="starts"), [n])
+        placing.place_queued()
+        held = [self._job(reader, n, name="held").pk for n in numbers for reader in self.readers]
+        queue_control.hold_jobs(job_ids=held, order=Order(actor=admin, reason="budget", via="test"))
+        for n in numbers:
+            for reader in self.readers:
+                self._job(reader, n, name="waits", asks=[{"form": "container", "cards_per_node": 9}])
+        placing.place_queued()
+
+    @staticmethod
+    def _job(actor: User, n: int, **values: Any) -> Job:
+        return factories.job(actor, **{"command": LONG, "simulated": False, "project": f"team-{n}"} | values)
+
+    @staticmethod
+    def _promise(job: Job, numbers: Sequence[int]) -> None:
+        spots = [{"node": f"real-{n}", "form": "container", "cards": [0]} for n in numbers]
+        neighbours = [f"team-{n}" for n in numbers]
+        Promise.objects.create(job=job, made_at=database_now(), verdict="now", spots=spots, neighbours=neighbours)
+
+    @staticmethod
+    def _turn() -> None:
+        placing.place_queued()
+        commands.run_due()
+        observing.observe_all()
+
+    def _around_one_object(self, numbers: Sequence[int]) -> None:
+        """What the pages of one job, node and card list."""
+        job, node = gang(), busiest()
+        card, now = Card.objects.get(uuid=busiest_card()), database_now()
+        for n in numbers:
+            audit.record(actor=self.readers[0], via="test", verb="job.bumped", target=job, project=job.project)
+            about = {"kind": FaultKind.XID, "code": n, "first_seen": now, "last_seen": now}
+            Fault.objects.create(node=node, card=card, **about)
+            NodeBoot.objects.create(node=node, boot_id=f"older-{n}", first_seen=now)
+            past = (now - dt.timedelta(days=n + 1), now - dt.timedelta(days=n + 1, hours=-1))
+            Hold.objects.create(node=node, kind=HoldKind.DRILL, reason="drill", period=past)
+            Hold.objects.create(card=card, kind=HoldKind.DRILL, reason="drill", period=past)
+        for kind in [HoldKind.MAINTENANCE, HoldKind.FAULT, HoldKind.LOST][: len(numbers)]:
+            for place in ({"node": node}, {"card": card}):
+                place_hold(kind=kind, reason="fan", actor=self.readers[1], via="test", **place)
+
+    # -- operations ----------------------------------------------------------------------------------------------------
+
+    def _operations(self, n: int) -> None:
+        now = database_now()
+        seen = {"detail": "d", "fix": "f", "first_seen": now, "last_seen": now}
+        Drift.objects.create(kind="agent_silent", subject=f"real-{n}", **seen)
+        Drift.objects.create(kind="attempt_unknown", subject=f"a{n}", job=gang(), **seen)
+        Drift.objects.create(kind="agent_silent", subject=f"mover-{n}", resolved_at=now, **seen)
+        TaskRun.objects.create(name=f"task-{n}", started_at=now, ended_at=now, ok=True)
+        SimulatedTombstone.objects.get_or_create(job=n, defaults={"fence": 1})
+
+    def _usage(self, n: int) -> None:
+        """Use of each of the last days, already rolled up."""
+        project, zone = Project.objects.get(slug=f"team-{n}"), factories.zone(f"home-{n}")
+        edge = quarters.floor(database_now())
+        RollUp.objects.get_or_create(pk=1, defaults={"since": edge - dt.timedelta(days=40), "until": edge})
+        cell = {"zone": zone, "model": f"M{n}", "card_memory_mib": 16_000, "mib_seconds": 900, "simulated": False}
+        for day in range(1, 4):
+            at = edge - dt.timedelta(days=day)
+            UsageQuarter.objects.create(starts_at=at, account=Account.FREE, **cell)
+            UsageQuarter.objects.create(starts_at=at, account=Account.USED, project=project, form="container", **cell)
+
+    def _plans(self, numbers: Sequence[int]) -> None:
+        """One plan a number that is done, one of many nodes that is done, and one that waits for what runs there."""
+        for n in numbers:
+            self._plan([f"mover-{n}"], f"after-{n}")
+        self._plan([f"leaver-{n}" for n in numbers], f"left-{numbers[0]}", override_reason="they are free")
+        busy = Node.objects.filter(simulated=False, allocations__period__upper_inf=True, zone_moves=None).distinct()
+        self._plan([node.hostname for node in busy], f"drained-{numbers[0]}", override_reason="it is wanted")
+
+    def _plan(self, hostnames: Sequence[str], slug: str, **values: Any) -> None:
+        proposal = propose_list(hostnames=hostnames, to_zone=factories.zone(slug, [Form.WHOLE]))
+        make_plan(proposal=proposal, reason="test", actor=self.people["admin"], via="test", **values)
+
+    @staticmethod
+    def _seals() -> None:
+        last = AuditSeal.objects.count()
+        fresh = AuditEvent.objects.filter(seal=None).order_by("pk")
+        seals = [AuditSeal(position=last + at, event=event, digest="0" * 64) for at, event in enumerate(fresh, 1)]
+        AuditSeal.objects.bulk_create(seals)
+
+
+def _seconds(code: int) -> list[str]:
+    return [*LONG, "--exit-code", str(code)]
+
+
+def _report(hostname: str) -> dict[str, Any]:
+    """One report of the node's agent, as the API hands it on."""
+    now = database_now()
+    cards = [{"uuid": f"{hostname}-card-{slot}", "slot": slot, "temperature_c": 40} for slot in range(2)]
+    fault = {"id": "boot-1:1", "kind": "xid", "code": 79, "card_uuid": cards[0]["uuid"], "at": now, "message": "gone"}
+    report = {"boot_id": "boot-1", "sequence": 1, "sent_at": now, "virtual": False, "node": {}, "links": []}
+    return report | {"cards": cards, "faults": [fault]}
+
+
+# -- what the pages of one object are looked at with -------------------------------------------------------------------
+
+
+def gang() -> Job:
+    return Job.objects.filter(name="gang").latest("pk")
+
+
+def busiest() -> Node:
+    """The real node that most stands on."""
+    return Node.objects.filter(simulated=False).annotate(n=Count("allocations")).order_by("-n", "pk")[0]
+
+
+def busiest_card() -> str:
+    """The card of that node that most stands on."""
+    cards = Card.objects.filter(seats__node=busiest(), seats__period__upper_inf=True)
+    return cards.annotate(n=Count("shares")).order_by("-n", "pk")[0].uuid
+
+
+def plan(*, running: bool) -> int:
+    """The plan of most nodes that is under way, or done."""
+    moved = Count("moves", filter=Q(moves__state="moved"))
+    found = ZonePlan.objects.annotate(n=Count("moves"), moved=moved).filter(state="running" if running else "done")
+    return int(found.order_by("-n", "pk")[0].pk)
