@@ -16,16 +16,18 @@ from django.utils.translation import pgettext
 from django.views.decorators.http import require_POST, require_safe
 
 from ledger.errors import Refused
-from ledger.models import Job
+from ledger.models import Job, Node, User
 from ledger.vocabulary import LIVE_JOB_STATES, JobState
 from portal.api.answers import job_detail
 from portal.forms import ReasonForm
+from portal.views.fleet_rows import node_rows
 from portal.views.gate import request_id, signed_in, viewer
 from scheduler import logs, queue
 from scheduler.drivers.base import DriverError, LogChunk, ReplyLost
 
 STOP_POLLING = 286  # htmx ends a poll on this status
 LONGEST_NUMBER = 15
+MOST_DRAWN = 4  # nodes
 
 
 def _job(request: HttpRequest, pk: int) -> Job:
@@ -40,10 +42,18 @@ def _facts(request: HttpRequest, job: Job) -> dict[str, Any]:
     return {
         "job": job,
         "detail": detail,
+        **_drawn(detail, viewer(request)),
         "stages": stages(detail),
         "live": job.state in LIVE_JOB_STATES,
         "may_cancel": job.state in LIVE_JOB_STATES and queue.may_cancel(job, viewer(request)),
     }
+
+
+def _drawn(detail: dict[str, Any], user: User) -> dict[str, Any]:
+    """The nodes that the job holds now, for the drawing: the first few, and how many more there are."""
+    names = [member["node"] for member in detail["placement"] if member["until"] is None]
+    nodes = list(Node.objects.filter(hostname__in=names[:MOST_DRAWN]).order_by("hostname")) if names else []
+    return {"drawn": node_rows(nodes, user) if nodes else [], "undrawn": len(names) - len(nodes)}
 
 
 @require_safe

@@ -107,6 +107,32 @@ def test_the_cards_of_a_live_job_tell_their_use(client_as: ClientAs, running: Jo
     assert re.search(r"card-use[^>]*>busy —", text)  # not told, never 0
 
 
+def test_the_nodes_of_a_live_job_are_drawn_with_its_own_part(
+    client_as: ClientAs, people: dict[str, User], running: Job, turn: Turn
+) -> None:
+    stranger(people)
+    turn()
+    text = page(client_as, running)
+    assert len(re.findall(r'<rect class="part-mine" x=', text)) == 1
+    assert len(re.findall(r'<rect class="part-other" x=', text)) == 1
+    assert "hidden (outside)" not in text  # the job of the other project has no name here
+    assert client_as("researcher").get(f"/jobs/{running.pk}/status/").content.count(b"part-mine") >= 1
+
+
+def test_a_gang_draws_its_first_nodes_and_counts_the_rest(
+    client_as: ClientAs, people: dict[str, User], turn: Turn
+) -> None:
+    for n in range(6):
+        factories.node(f"n{n}", cards=1)
+    job = factories.job(
+        people["researcher"], asks=[{"form": "whole", "nodes": 6}], command=["simulate", "--seconds", "3600"]
+    )
+    turn()
+    text = page(client_as, job)
+    assert text.count('class="drawn-node"') == 4
+    assert "2 more nodes are not drawn." in text
+
+
 def test_a_job_that_is_held_back_says_by_whom_and_why(client_as: ClientAs, people: dict[str, User]) -> None:
     job = factories.job(people["researcher"], name="mine")
     hold_jobs(job_ids=[job.pk], order=Order(actor=people["operator"], reason="<b>cooling</b>", via="test"))
