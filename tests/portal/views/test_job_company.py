@@ -119,6 +119,17 @@ def test_the_nodes_of_a_live_job_are_drawn_with_its_own_part(
     assert client_as("researcher").get(f"/jobs/{running.pk}/status/").content.count(b"part-mine") >= 1
 
 
+def test_the_outlook_goes_when_the_job_is_placed(client_as: ClientAs, turn: Turn) -> None:
+    factories.node("n1", cards=1)
+    job = submitted(client_as)
+    assert 'id="job-outlook"' in page(client_as, job)
+    gone = b'<div id="outlook-place" hx-swap-oob="true"></div>'
+    assert gone not in client_as("researcher").get(f"/jobs/{job.pk}/status/").content
+    turn()
+    assert gone in client_as("researcher").get(f"/jobs/{job.pk}/status/").content
+    assert 'id="job-outlook"' not in page(client_as, job)
+
+
 def test_a_gang_draws_its_first_nodes_and_counts_the_rest(
     client_as: ClientAs, people: dict[str, User], turn: Turn
 ) -> None:
