@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 from ledger.models import User
 from tests import factories
@@ -49,6 +50,10 @@ def test_the_heat_map_is_drawn_and_its_spots_lead_to_ledger_lines(
     assert not set(colours(page)) & set(light)
 
     page.click(".hours-numbers summary")
+    for theme in ("light", "dark"):
+        page.evaluate("(theme) => { document.documentElement.dataset.bsTheme = theme; }", theme)
+        page.wait_for_timeout(400)  # colours fade into each other
+        assert [(rule["id"], rule["nodes"][0]["target"]) for rule in Axe().run(page).response["violations"]] == []
     address = page.get_attribute(".hours-numbers tbody tr:last-child td a", "href")
     shares = page.evaluate("() => document.querySelector('.chart[data-figure=hours-figure]').data[0].z")
     day = len(shares[0]) - 1
