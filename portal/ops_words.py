@@ -104,6 +104,7 @@ THINGS: Final[Mapping[str, Text]] = {
     "cardseat": pgettext_lazy("thing", "card seat"),
     "hold": pgettext_lazy("thing", "hold"),
     "zone": pgettext_lazy("thing", "zone"),
+    "zoneplan": pgettext_lazy("thing", "zone plan"),
     "project": pgettext_lazy("thing", "project"),
     "membership": pgettext_lazy("thing", "membership"),
     "user": pgettext_lazy("thing", "person"),
