@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -62,6 +63,11 @@ class Line(NamedTuple):
     @property
     def cell(self) -> Cell:
         return Cell(self.account, self.zone, self.model, self.slug, self.form, self.size)
+
+
+def card_seconds(sizes: Mapping[int, int]) -> Fraction:
+    """Amounts (MiB-seconds) by card memory (MiB) as card-seconds."""
+    return sum((Fraction(amount, size) for size, amount in sizes.items()), Fraction(0))
 
 
 @cache

@@ -10,7 +10,6 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import lcm
 from typing import Final
 
 from django.db import connection
@@ -43,12 +42,6 @@ class Usage:
     hours: list[Hour]
     whole: bool
     rolled_until: dt.datetime | None  # the end of what is known, when that is not all
-
-
-def card_seconds(sizes: Counter[int]) -> int:
-    """MiB-seconds by card size as whole card-seconds, half a second up."""
-    common = lcm(*sizes) if sizes else 1
-    return (2 * sum(amount * (common // size) for size, amount in sizes.items()) + common) // (2 * common)
 
 
 def usage(start: dt.datetime, end: dt.datetime, clock: dt.tzinfo, cut: Cut) -> Usage:
@@ -114,13 +107,10 @@ SELECT width_bucket(q.starts_at, %(edges)s::timestamptz[]), q.size, sum(q.used):
          coalesce(sum(mib_seconds) FILTER (WHERE account = %(used)s AND (%(project)s::text IS NULL OR
            project_id = (SELECT id FROM ledger_project WHERE slug = %(project)s))), 0) AS used
   FROM ledger_usagequarter
-  WHERE starts_at >= %(first)s AND starts_at < %(last)s AND simulated = %(simulated)s
-    AND (%(model)s::text IS NULL OR model = %(model)s)
-    AND CASE %(zone)s::text WHEN %(nowhere)s THEN zone_id IS NULL
-        ELSE %(zone)s::text IS NULL OR zone_id = (SELECT id FROM ledger_zone WHERE slug = %(zone)s) END
+  WHERE -- in cut
   GROUP BY 1, 2
 ) AS q GROUP BY 1, 2
-"""
+""".replace("-- in cut", quarters.IN_CUT)
 
 
 def _add_rolled_up(rolled: Sequence[tuple[Hour, Window]], cut: Cut) -> None:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from ledger import quarters
-from ledger.balance import OTHERS, Cell, Cut, Sums, Window, lines
+from ledger.balance import OTHERS, Cell, Cut, Sums, Window, card_seconds, lines
 from ledger.models import Project, User
 from ledger.vocabulary import Account
 
@@ -151,11 +151,7 @@ def _exact(groups: Sizes) -> dict[str, int]:
 
 
 def _cards(groups: Sizes) -> dict[str, Fraction]:
-    """Card-seconds."""
-    return {
-        name: sum((Fraction(amount, size) for size, amount in sizes.items()), Fraction(0))
-        for name, sizes in groups.items()
-    }
+    return {name: card_seconds(sizes) for name, sizes in groups.items()}
 
 
 def _rounded(values: Mapping[Key, Fraction], total: int | None = None) -> dict[Key, int]:

@@ -53,7 +53,7 @@ ADVANCED: Final = (
 )
 
 
-def style(form: forms.Form | forms.ModelForm) -> None:  # type: ignore[type-arg]
+def style(form: forms.BaseForm) -> None:
     """Tabler's classes by kind of widget."""
     for field in form.fields.values():
         kind = "form-control"
@@ -138,7 +138,8 @@ class SubmitForm(forms.Form):
 
     def __init__(self, *args: Any, projects: Iterable[Project], models: Iterable[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["project"].choices = [(p.slug, f"{p.title} ({p.slug})") for p in projects]  # type: ignore[attr-defined]
+        self.projects = list(projects)
+        self.fields["project"].choices = [(p.slug, f"{p.title} ({p.slug})") for p in self.projects]  # type: ignore[attr-defined]
         self.fields["model"].choices = [("", _("any")), *((m, m) for m in models)]  # type: ignore[attr-defined]
         style(self)
 

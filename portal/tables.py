@@ -21,7 +21,7 @@ from django.utils.translation import gettext as _
 from portal import exports
 from portal.forms import FilterForm
 from portal.labels import Text
-from portal.views.gate import page_number
+from portal.typed import page_number
 
 ROWS: Final = 50
 LONGEST_NAME: Final = 40  # of a column in the query string; what is longer is cut in the message

@@ -19,7 +19,6 @@ from ledger.vocabulary import Form
 from scheduler.models import Promise
 from scheduler.whatif import Outlook
 
-MOST_GUESTS: Final = 50
 NOW: Final = "now"  # the one verdict that promises a place; the others tell what is expected
 
 GUESTS: Final = """
@@ -33,7 +32,7 @@ JOIN ledger_allocation o ON o.node_id = m.node_id AND o.period && m.period AND o
 JOIN ledger_project p ON p.id = o.project_id
 JOIN ledger_node n ON n.id = o.node_id
 WHERE m.attempt_id = %s
-GROUP BY p.id, p.slug, n.hostname, m.project_id ORDER BY 3, 1, 2 LIMIT %s
+GROUP BY p.id, p.slug, n.hostname, m.project_id ORDER BY 3, 1, 2
 """
 
 
@@ -77,11 +76,11 @@ def _spot(spot: Any) -> dict[str, Any]:
 
 
 def guests(attempt_id: int | None) -> list[Guest]:
-    """Who else was on the nodes of an attempt while it held them, the first to come first; at most MOST_GUESTS."""
+    """Who else was on the nodes of an attempt while it held them, the first to come first; one a project and node."""
     if attempt_id is None:
         return []
     with connection.cursor() as cursor:
-        cursor.execute(GUESTS, [attempt_id, MOST_GUESTS])
+        cursor.execute(GUESTS, [attempt_id])
         return [Guest(*row) for row in cursor.fetchall()]
 
 

@@ -14,6 +14,7 @@ from scheduler.models import Decision, Promise
 from scheduler.promises import Guest
 
 HIDDEN: Final = "(another project)"
+MOST_TOLD: Final = 50  # projects that came later, the newest
 
 
 def company_answer(job: Job, members: Sequence[Allocation], viewer: User) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def company_answer(job: Job, members: Sequence[Allocation], viewer: User) -> dic
         "neighbours": {
             "at_placement": named(decision.neighbours if decision else [], visible),
             "now": named([g.project for g in guests if g.until is None], visible) if _live(members) else [],
-            "since": [_guest(guest, visible) for guest in guests if not guest.at_placement],
+            "since": [_guest(guest, visible) for guest in guests if not guest.at_placement][-MOST_TOLD:],
         },
         "promise": _promise(promise, members, guests, visible) if promise else None,
     }

@@ -11,8 +11,10 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 
 from ledger.clock import database_now
+from portal.typed import whole
 
 LONGEST_WINDOW = dt.timedelta(days=3 * 366)
+LONGEST_NUMBER = 15  # digits
 EARLIEST = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 
 
@@ -61,9 +63,10 @@ def whole_number(request: Request, name: str, default: int | None) -> int | None
     value = clean_text(request, name)
     if value is None:
         return default
-    if not (value.isascii() and value.isdigit() and len(value) <= 15):
+    number = whole(value, LONGEST_NUMBER)
+    if number is None:
         raise ValidationError({name: _("Give a whole number from 0 on.")})
-    return int(value)
+    return number
 
 
 def window(request: Request) -> tuple[dt.datetime, dt.datetime]:

@@ -13,7 +13,7 @@ from django.urls import reverse
 from ledger.models import AuditEvent, AuditSeal, Job, Node, Project, User
 from portal import ops_words
 from portal.labels import Text
-from portal.views.gate import id_of
+from portal.typed import id_of
 
 DEEPEST: Final = 4  # nested fields named with dots; below that they are shown as JSON
 MOST_PEOPLE: Final = 50

@@ -16,7 +16,8 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
-from ledger.hours import Hour, Usage, card_seconds
+from ledger.balance import card_seconds
+from ledger.hours import Hour, Usage
 from ledger.vocabulary import Account
 from portal import charts, exports, stacks
 from portal.books_form import BooksForm
@@ -62,7 +63,7 @@ class Spot:
         when = f"{day} · {self.odd}" if self.odd else day
         if self.share is None:
             return when
-        amounts = {"used": hours(card_seconds(self.hour.used)), "capacity": hours(card_seconds(self.hour.capacity))}
+        amounts = {name: hours(round(card_seconds(getattr(self.hour, name)))) for name in ("used", "capacity")}
         return f"{when}<br>{self.shown} % " + _("(%(used)s of %(capacity)s card-hours)") % amounts
 
 
@@ -160,5 +161,10 @@ def file_rows(grid: Grid) -> Iterable[Sequence[exports.Cell]]:
     for spot in (spot for day in grid.days for spot in day.spots if spot):
         one = spot.hour
         share = None if spot.share is None else round(spot.share, 1)
-        sums = [one.used.total(), one.capacity.total(), card_seconds(one.used), card_seconds(one.capacity)]
+        sums = [
+            one.used.total(),
+            one.capacity.total(),
+            round(card_seconds(one.used)),
+            round(card_seconds(one.capacity)),
+        ]
         yield [one.day, one.hour, one.start, one.end, share, *sums]

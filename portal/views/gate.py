@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponseBase
@@ -13,8 +13,6 @@ from django_htmx.http import HttpResponseClientRefresh
 from ledger.models import User
 
 View = Callable[..., HttpResponseBase]
-PAGE_DIGITS: Final = 9
-DIGITS_OF_AN_ID: Final = 18  # fits a bigint
 
 
 def signed_in(view: View) -> View:
@@ -28,17 +26,6 @@ def signed_in(view: View) -> View:
         return guarded(request, *args, **kwargs)
 
     return inner
-
-
-def page_number(request: HttpRequest) -> int | None:
-    """The number that `?page=` asks for, 1 without it; None for what is no page number."""
-    text = request.GET.get("page", "1")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= PAGE_DIGITS and int(text) > 0 else None
-
-
-def id_of(text: str) -> int | None:
-    """The number of a row that a person typed; None for anything else."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS_OF_AN_ID else None
 
 
 def viewer(request: HttpRequest) -> User:

@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from ledger.models import Job
-from portal.views.gate import id_of
+from portal.typed import id_of
 
 
 def narrowed(jobs: QuerySet[Job], chosen: Mapping[str, Any]) -> QuerySet[Job]:

@@ -18,7 +18,7 @@ from ledger.saved_values import LONGEST_NAME
 from ledger.vocabulary import ProjectState, SiteRole
 from portal.forms import StyledForm, SubmitForm, card_models
 from portal.labels import Text
-from portal.views.gate import id_of
+from portal.typed import id_of
 from scheduler import queue
 
 

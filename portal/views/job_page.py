@@ -20,6 +20,7 @@ from ledger.models import Job, Node, User
 from ledger.vocabulary import LIVE_JOB_STATES, JobState
 from portal.api.answers import job_detail
 from portal.forms import ReasonForm
+from portal.typed import whole
 from portal.views.fleet_rows import node_rows
 from portal.views.gate import request_id, signed_in, viewer
 from scheduler import logs, queue
@@ -163,5 +164,4 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponseBase:
 
 def _number(request: HttpRequest, name: str) -> int:
     """A whole number of the query string; anything else is 0."""
-    text = request.GET.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= LONGEST_NUMBER else 0
+    return whole(request.GET.get(name, ""), LONGEST_NUMBER) or 0

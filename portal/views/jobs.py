@@ -21,7 +21,8 @@ from portal import labels
 from portal.api.serializers import JobInput
 from portal.forms import PAGE_FIELDS, JobFilter, SubmitForm, card_models
 from portal.tables import Column, Table
-from portal.views.gate import id_of, request_id, signed_in, viewer
+from portal.typed import id_of
+from portal.views.gate import request_id, signed_in, viewer
 from portal.views.job_filter import narrowed
 from portal.views.job_form import TEMPLATES, SaveForm, open_form, projects_of, saved_of, starting_values
 from portal.views.outlook import of_values
@@ -103,7 +104,7 @@ def form_page(
     name = request.POST.get("save_as", current.name if current else "")
     context = {
         "form": form,
-        "projects": form.fields["project"].choices,  # type: ignore[attr-defined]
+        "projects": form.projects,
         "templates": TEMPLATES,
         "recent": Job.objects.visible_to(user).filter(by=user).order_by("-pk")[:RECENT],
         "gone": gone,

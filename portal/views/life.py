@@ -34,7 +34,7 @@ from ledger.models import (
 from portal import labels
 from portal.labels import Look
 from portal.templatetags.ui import mib
-from portal.views.gate import page_number
+from portal.typed import page_number
 
 LINES: Final = 30
 # told by seats, holds and zone periods themselves

@@ -26,7 +26,8 @@ from portal.forms import ReasonForm
 from portal.ops_forms import BumpForm, QueueFilter
 from portal.sudo import needs_sudo
 from portal.tables import Action, Column, Table
-from portal.views.gate import id_of, request_id, signed_in, viewer
+from portal.typed import id_of
+from portal.views.gate import request_id, signed_in, viewer
 from portal.views.job_filter import narrowed
 from portal.views.ops_gate import for_operators
 from portal.views.ops_waiting import waiting_jobs

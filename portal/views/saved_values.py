@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 from django.contrib import messages
@@ -19,8 +18,6 @@ from portal.forms import SubmitForm
 from portal.views.gate import request_id, signed_in, viewer
 from portal.views.job_form import SaveForm, open_form, saved_of, typed_values
 from portal.views.jobs import form_page
-
-LARGEST_ID: Final = 2**63 - 1
 
 
 @require_POST
@@ -60,7 +57,7 @@ def _sentence(refused: Refused) -> str:
 def remove(request: HttpRequest, pk: int) -> HttpResponseBase:
     """With htmx only the list is answered, so that a half typed form stays as it is."""
     user = viewer(request)
-    saved = SavedValues.objects.filter(user=user, pk=min(pk, LARGEST_ID)).select_related("user").first()
+    saved = SavedValues.objects.filter(user=user, pk=pk).select_related("user").first()
     if saved is None or not saved_values.remove(saved=saved, actor=user, via="page", request_id=request_id(request)):
         raise Http404(_("You have no such saved values."))
     text = _("The saved values “%(name)s” are removed.") % {"name": saved.name}

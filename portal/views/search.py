@@ -10,7 +10,8 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
 
 from ledger.models import Card, Job, Node, Project
-from portal.views.gate import id_of, signed_in, viewer
+from portal.typed import id_of
+from portal.views.gate import signed_in, viewer
 
 MOST: Final = 20
 LONGEST: Final = 200

@@ -28,13 +28,16 @@ COMPLAINTS = (
 )
 
 
+def chromium_path() -> str:
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    return path or pytest.skip("no chromium on this machine: apt-get install chromium")
+
+
 @pytest.fixture(scope="module")
 def browser(django_db_setup: None) -> Iterator[Any]:
     """Debian's Chromium through playwright. Its event loop runs in this thread, which Django would refuse; both end
     with the module, so that no other test is touched."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip("no chromium on this machine: apt-get install chromium")
+    path = chromium_path()
     from playwright.sync_api import sync_playwright
 
     with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from django.core.management import CommandError, call_command
 
 from ledger.models import User
 from tests import factories
+from tests.e2e.conftest import chromium_path
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 PNG, WIDTH_AT = b"\x89PNG", slice(16, 20)
@@ -19,8 +19,7 @@ PNG, WIDTH_AT = b"\x89PNG", slice(16, 20)
 
 @pytest.fixture
 def people(settings: Any) -> dict[str, User]:
-    if not (shutil.which("chromium") or shutil.which("chromium-browser")):
-        pytest.skip("no chromium on this machine: apt-get install chromium")
+    chromium_path()
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     return factories.cast()
 

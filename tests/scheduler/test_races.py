@@ -7,6 +7,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,12 +19,12 @@ from ledger.errors import Conflict
 from ledger.inventory import SeenCard, SeenNode
 from ledger.models import Allocation, AuditEvent, CardShare, Hold, Job, Node, Project
 from ledger.vocabulary import END_JOB_STATES, AllocationState, Form, HoldKind, JobState, Outcome, Resource
-from scheduler import commands, ending, observing, placing, queue, snapshot
+from scheduler import commands, ending, observing, placing, queue, snapshot, whatif
 from scheduler.commit import Committed, commit_plan
 from scheduler.drivers.simulated import World
 from scheduler.engine.plan import plan
 from scheduler.engine.types import Plan, Snapshot
-from scheduler.models import Command, SimulatedMember
+from scheduler.models import Command, Promise, SimulatedMember
 from tests import factories
 from tests.factories import job_data
 from tests.scheduler import flow
@@ -230,12 +231,15 @@ def test_one_key_from_eight_clients_at_once_is_one_job() -> None:
     flow.world()
     actor = factories.user("researcher")
     data = job_data(actor)
+    told = whatif.outlook(whatif.candidate(data, Project.objects.get(slug="vision")))
     for key in ("a", "b", "c"):
-        answers = at_once([lambda k=key: queue.submit(data=data, actor=actor, via="test", client_key=k)] * THREADS)
+        step = partial(queue.submit, data=data, actor=actor, via="test", client_key=key, outlook=told)
+        answers = at_once([step] * THREADS)
         assert all(isinstance(answer, Job) for answer in answers), answers
         assert len({job.pk for job in answers}) == 1
     assert Job.objects.count() == 3
     assert AuditEvent.objects.filter(verb="job.submitted").count() == 3
+    assert Promise.objects.count() == 3  # one a job, in its transaction
 
 
 def _shuffled(proposal: Proposal, draw: random.Random) -> Proposal:

@@ -41,6 +41,11 @@ def client_as(people: dict[str, User]) -> ClientAs:
 
 
 @pytest.fixture
+def admin(client_as: ClientAs) -> Client:
+    return client_as("admin")
+
+
+@pytest.fixture
 def turn(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """One turn of the scheduler: place, tell drivers, look. Make-believe machines start jobs at once."""
     monkeypatch.setattr(driver("simulated"), "world", World(start_delay_s=(0.0, 0.0)))

@@ -12,6 +12,6 @@ class LeanClient(Client):
     is answered with 500."""
 
     def request(self, **request: Any) -> Any:
-        response = self.handler(self._base_environ(**request))  # type: ignore[attr-defined]
+        response = self.handler(self._base_environ(**request))
         self.cookies.update(response.cookies)
         return response

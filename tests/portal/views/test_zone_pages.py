@@ -11,25 +11,16 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from ledger.models import Allocation, Job, User, Zone
-from ledger.vocabulary import Form
 from portal import sudo
 from scheduler.models import MoveState, PlanState, ZoneMove, ZonePlan
 from tests import factories
 from tests.portal.views.conftest import ClientAs
-from tests.portal.views.zone_tools import CONFIRM, HOSTILE, by_list, confirm, token
-
-
-@pytest.fixture
-def admin(client_as: ClientAs) -> Client:
-    return client_as("admin")
+from tests.portal.views.zone_tools import CONFIRM, HOSTILE, by_list, confirm, lay_out, token
 
 
 @pytest.fixture
 def fleet(running: Job) -> dict[str, Zone]:
-    """n1 runs a job in `flexible`; n2 … n4 are idle there; `whole` takes whole machines."""
-    for number in range(2, 5):
-        factories.node(f"n{number}", cards=2)
-    return {"flexible": factories.zone(), "whole": factories.zone("whole", [Form.WHOLE])}
+    return lay_out()
 
 
 class TestWhoSeesWhat:
@@ -55,7 +46,7 @@ class TestWhoSeesWhat:
         assert "1 job of another project" in page
         assert "steady" not in page
         assert "steady" in client_as("researcher").get(path).content.decode()
-        exported = b"".join(client_as("outsider").get(f"{path}?export=csv").streaming_content)  # type: ignore[attr-defined]
+        exported = client_as("outsider").get(f"{path}?export=csv").getvalue()
         assert b"steady" not in exported
 
     def test_without_a_fresh_proof_the_password_is_asked_and_the_form_kept(
@@ -104,7 +95,7 @@ class TestZoneList:
         confirm(admin, by_list(admin, "n1 n2"))
         page = admin.get("/zones/?hardware=simulated").content.decode()
         assert "1 of 2 moved · 1 draining" in page
-        text = b"".join(admin.get("/zones/?hardware=simulated&export=csv").streaming_content).decode()  # type: ignore[attr-defined]
+        text = admin.get("/zones/?hardware=simulated&export=csv").getvalue().decode()
         assert "1 of 2 moved · 1 draining" in text
         assert "more whole machines" not in admin.get("/zones/").content.decode()  # real plans only
 

@@ -10,26 +10,16 @@ from django.core import signing
 from django.test import Client
 
 from ledger.models import AuditEvent, Hold, Job, Zone
-from ledger.vocabulary import Form
 from portal.views import plan_parts
 from scheduler import zones
 from scheduler.models import PlanState, ZonePlan
 from tests import factories
-from tests.portal.views.conftest import ClientAs
-from tests.portal.views.zone_tools import CONFIRM, HOSTILE, by_list, by_ratio, confirm, token, where
-
-
-@pytest.fixture
-def admin(client_as: ClientAs) -> Client:
-    return client_as("admin")
+from tests.portal.views.zone_tools import CONFIRM, HOSTILE, by_list, by_ratio, confirm, lay_out, token, where
 
 
 @pytest.fixture
 def fleet(running: Job) -> dict[str, Zone]:
-    """n1 runs a job in `flexible`; n2 … n4 are idle there; `whole` takes whole machines."""
-    for number in range(2, 5):
-        factories.node(f"n{number}", cards=2)
-    return {"flexible": factories.zone(), "whole": factories.zone("whole", [Form.WHOLE])}
+    return lay_out()
 
 
 class TestTheWay:

@@ -6,10 +6,19 @@ from typing import Any
 
 from django.test import Client
 
-from ledger.models import NodeZone
+from ledger.models import NodeZone, Zone
+from ledger.vocabulary import Form
+from tests import factories
 
 CONFIRM = "/zones/plan/confirm/"
 HOSTILE = "<script>alert(1)</script>\u202e\"'&" + "x" * 400
+
+
+def lay_out() -> dict[str, Zone]:
+    """n1 is there and runs a job in `flexible`; n2 … n4 are idle there; `whole` takes whole machines."""
+    for number in range(2, 5):
+        factories.node(f"n{number}", cards=2)
+    return {"flexible": factories.zone(), "whole": factories.zone("whole", [Form.WHOLE])}
 
 
 def by_list(client: Client, nodes: str, zone: str = "whole", **more: str) -> Any:

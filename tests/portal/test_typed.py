@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import RequestFactory
 
-from portal.views.gate import DIGITS_OF_AN_ID, PAGE_DIGITS, id_of, page_number
+from portal.typed import DIGITS_OF_AN_ID, PAGE_DIGITS, id_of, page_number
 
 
 @pytest.mark.parametrize(
