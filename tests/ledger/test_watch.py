@@ -45,3 +45,11 @@ def test_what_is_rolled_up_and_what_is_large_gets_the_full_check(monkeypatch: py
     edge = quarters.floor(database_now())
     RollUp.objects.create(pk=1, since=edge - dt.timedelta(hours=1), until=edge)
     assert not watch.small_and_clean()
+
+
+def test_many_cards_without_a_job_are_large_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "FEW", 8)
+    factories.node("n1", cards=1)
+    assert watch.small_and_clean()
+    factories.node("n2", cards=8)
+    assert not watch.small_and_clean()
