@@ -21,6 +21,8 @@ zoned AS (
   SELECT s.n, s.card_id, s.node_id, s.model, s.mib, NULL, gap
   FROM seat s CROSS JOIN LATERAL unnest(tstzmultirange(s.period) - coalesce(
     (SELECT range_agg(z.period) FROM ledger_nodezone z WHERE z.node_id = s.node_id), '{}'::tstzmultirange)) AS gap
+  -- most seats stay in one zone throughout: they are passed over at once
+  WHERE NOT EXISTS (SELECT FROM ledger_nodezone z WHERE z.node_id = s.node_id AND z.period @> s.period)
 ),
 frame AS (
   SELECT row_number() OVER () AS id, f.n, f.card_id, f.node_id, f.model, f.mib, f.zone_id, f.period,

@@ -91,9 +91,9 @@ def duration(seconds: float | None) -> str:
 
 
 @register.filter
-def grouped(value: int | None) -> str:
-    """An integer with thin spaces between thousands, the same in both languages: 1 234 567."""
-    return "—" if value is None else f"{value:,}".replace(",", "\u202f")
+def grouped(value: float | None, decimals: int = 0) -> str:
+    """A number with thin spaces between thousands, the same in both languages: 1 234 567."""
+    return "—" if value is None else f"{value:,.{decimals}f}".replace(",", "\u202f")
 
 
 @register.filter

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery, Sum, Value
+from django.db.models import Case, Count, Exists, OuterRef, Q, QuerySet, Subquery, Sum, Value, When
 from django.db.models.functions import Coalesce
 
 from ledger.fields import Interval
@@ -16,6 +16,21 @@ from ledger.vocabulary import NodeState
 
 NOW = Q(period__upper_inf=True)  # a period that still goes on
 TINTS = 3  # of static/css/machines.css
+
+
+OF_SHARE = ("card_id", "memory_mib", "memory", "allocation__state", "allocation__form", "allocation__attempt__job_id")
+OF_JOB = ("name", "project__slug", "by__username")
+
+
+class _Share(NamedTuple):
+    """What OF_SHARE reads."""
+
+    card_id: int
+    memory_mib: int
+    memory: Sequence[Interval]
+    state: str
+    form: str
+    job_id: int
 
 
 @dataclass(slots=True)
@@ -147,15 +162,19 @@ def _card_rows(seats: Sequence[CardSeat], viewer: User) -> list[CardRow]:
     faults = Fault.objects.filter(card__in=rows, cleared_at=None).order_by().values_list("card").annotate(Count("pk"))
     for card_id, count in faults:
         rows[card_id].faults = count
-    shares = list(CardShare.objects.filter(NOW, card__in=rows).select_related("allocation__attempt").order_by("pk"))
-    job_ids = {share.allocation.attempt.job_id for share in shares}
-    jobs = Job.objects.visible_to(viewer).select_related("project", "by").in_bulk(job_ids)
+    held = CardShare.objects.filter(NOW, card__in=rows).order_by("pk").values_list(*OF_SHARE)
+    shares = [_Share(*values) for values in held]
+    jobs = _jobs({share.job_id for share in shares}, viewer)
     for share in shares:
-        held = share.allocation
-        job_id = held.attempt.job_id
-        tenant = Tenant(share.memory_mib, held.state, held.form, jobs.get(job_id), share.memory, job_id % TINTS)
+        job = jobs.get(share.job_id)
+        tenant = Tenant(share.memory_mib, share.state, share.form, job, share.memory, share.job_id % TINTS)
         rows[share.card_id].tenants.append(tenant)
     return list(rows.values())
+
+
+def _jobs(ids: Iterable[int], viewer: User) -> dict[int, Job]:
+    """Those that the viewer may see, with no more of them than lists show."""
+    return Job.objects.visible_to(viewer).select_related("project", "by").only(*OF_JOB).in_bulk(ids)
 
 
 def filtered_nodes(chosen: dict[str, Any], *, simulated: bool) -> QuerySet[Node]:
@@ -180,7 +199,7 @@ def filtered_nodes(chosen: dict[str, Any], *, simulated: bool) -> QuerySet[Node]
         form_now=Subquery(live.values("form")[:1]),
         model_now=Subquery(seats.values("card__model")[:1]),
         card_count=_counted(seats),
-        free=_counted(free_seats().filter(node=OuterRef("pk")).order_by()),
+        free=Coalesce(Case(When(offered(), then=_counted(seats.filter(~Q(card__in=busy_cards()))))), 0),
     )
     if free := chosen.get("free"):
         nodes = nodes.filter(free__gte=free)
@@ -189,6 +208,17 @@ def filtered_nodes(chosen: dict[str, Any], *, simulated: bool) -> QuerySet[Node]
 
 def _counted(seats: QuerySet[CardSeat]) -> Coalesce:
     return Coalesce(Subquery(seats.values("node").annotate(n=Count("pk")).values("n")), 0)
+
+
+def offered() -> Q:
+    """Of nodes: up and not held."""
+    return Q(state=NodeState.UP) & ~Exists(Hold.objects.filter(NOW, node=OuterRef("pk")))
+
+
+def busy_cards() -> QuerySet[Any, int]:
+    """Cards that somebody holds a part of, or that are held. The database reads them once, also when each node asks."""
+    shares = CardShare.objects.filter(NOW).order_by().values_list("card_id", flat=True)
+    return shares.union(Hold.objects.filter(NOW, card__isnull=False).order_by().values_list("card_id", flat=True))
 
 
 def free_seats() -> QuerySet[CardSeat]:

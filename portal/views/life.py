@@ -16,6 +16,7 @@ from django.core.paginator import Page, Paginator
 from django.db.models import Exists, F, Model, OuterRef, Q, QuerySet, Value
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ledger.models import (
     Allocation,
@@ -32,12 +33,19 @@ from ledger.models import (
     User,
 )
 from portal import labels
-from portal.labels import Look
+from portal.labels import Look, Text
 from portal.templatetags.ui import mib
 from portal.typed import page_number
 
 LINES: Final = 30
 # told by seats, holds and zone periods themselves
+ACTS: Final[Mapping[str, Text]] = {  # of the audit trail, as a life story words them
+    "node.registered": gettext_lazy("joins the fleet"),
+    "node.updated": gettext_lazy("its entry changes"),
+    "node.resized": gettext_lazy("its size changes"),
+    "node.blocks.cut": gettext_lazy("cut into blocks"),
+    "node.token.created": gettext_lazy("a token for its agent"),
+}
 TOLD: Final = ("node.zone.moved", "card.appeared", "card.moved", "card.left")
 ENDED: Final = Q(period__upper_inf=False)
 Light = QuerySet[Any, Any]
@@ -178,7 +186,7 @@ def _name(person: User | None, rule: str = "") -> str:
 def _tell_audit(at: dt.datetime, event: AuditEvent, _ends: Any) -> Line:
     sides = [", ".join(f"{k}: {v}" for k, v in (side or {}).items()) for side in (event.before, event.after)]
     detail = " → ".join(side for side in sides if side)
-    return Line(at, Look(event.verb, "✎"), detail, _name(event.actor), event.reason)
+    return Line(at, Look(ACTS.get(event.verb, event.verb), "✎"), detail, _name(event.actor), event.reason)
 
 
 def _tell_seat(at: dt.datetime, seat: CardSeat, _ends: Any) -> Line:

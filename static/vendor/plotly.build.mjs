@@ -2,8 +2,9 @@
 // in the folder where they are installed:  node plotly.build.mjs OUTPUT-FOLDER
 // Writes plotly.min.js and LICENSE with the terms of every package that is in it.
 import { build } from "esbuild";
-import { readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { about, read, terms } from "./terms.mjs";
 
 const [output] = process.argv.slice(2);
 const ENTRY = `
@@ -12,8 +13,7 @@ const ENTRY = `
   module.exports = Plotly;
 `;
 
-const read = (...path) => readFileSync(join(...path), "utf8");
-const { version } = JSON.parse(read("node_modules", "plotly.js", "package.json"));
+const { version } = about("plotly.js");
 
 // The texts of Plotly's reference manual stand in its sources, as strings and as lists that are joined; its own builds
 // leave them out too.
@@ -46,19 +46,4 @@ const { metafile } = await build({
   metafile: true,
 });
 
-const [{ inputs }] = Object.values(metafile.outputs);
-const folders = new Set();
-for (const [path, { bytesInOutput }] of Object.entries(inputs)) {
-  const found = path.match(/^(.*node_modules\/(?:@[^/]+\/)?[^/]+)\//);
-  if (found && bytesInOutput && !path.endsWith(".css")) folders.add(found[1]);
-}
-const MIT = read("node_modules", "plotly.js", "LICENSE").replace(/^[^]*?(?=Permission is hereby granted)/, "");
-const terms = [...folders].sort().map((folder) => {
-  const { name, version, license, author } = JSON.parse(read(folder, "package.json"));
-  const files = readdirSync(folder).filter((file) => /^(licen[cs]e|copying)/i.test(file)).sort();
-  const texts = files.map((file) => read(folder, file).replace(/\r\n/g, "\n").trim());
-  if (!texts.length && license !== "MIT") throw new Error(`${name} comes without its terms`);
-  if (!texts.length) texts.push(`Copyright (c) ${author?.name ?? author ?? `the authors of ${name}`}\n\n${MIT.trim()}`);
-  return `${name} ${version} (${license})\n\n${texts.join("\n\n")}\n`;
-});
-writeFileSync(join(output, "LICENSE"), terms.join(`\n${"-".repeat(80)}\n\n`));
+writeFileSync(join(output, "LICENSE"), terms([], metafile));

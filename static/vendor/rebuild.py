@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Rebuilds the files under static/vendor from their packages, or checks them.
+"""Builds the files under static/vendor from their packages, or checks them.
 
-    python3 static/vendor/rebuild.py           npm ci in a temporary folder (npm checks package-lock.json's hashes),
-                                               copy the few files that pages use, build a Plotly that has only the
-                                               kinds of chart that they use (plotly.build.mjs), write SHA256SUMS
+    python3 static/vendor/rebuild.py           npm ci in a temporary folder (npm checks package-lock.json's hashes), build
+                                               what pages use of each package (*.build.mjs), write SHA256SUMS
     python3 static/vendor/rebuild.py --check   offline: every file here has the hash that SHA256SUMS says
 
-Standard library alone. It never edits what it copies, and builds the same bytes each time. A new version: change
-package.json, FILES or BUILT and the paths in templates, and run
+Standard library alone; it builds the same bytes each time. To be run when a page uses a class of Tabler for the first
+time (a test says so). A new version: change package.json, BUILT and the paths in templates, and run
 `npm install --package-lock-only --omit-lockfile-registry-resolved` here first.
 """
 
@@ -24,12 +23,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SUMS = HERE / "SHA256SUMS"
 OWN = {"SHA256SUMS", "rebuild.py"}
-SCRIPT = "plotly.build.mjs"
-BUILT = "plotly-4.1.1"  # the folder that SCRIPT fills
-FILES = {  # file in the package -> file here
-    "@tabler/core/dist/css/tabler.min.css": "tabler-1.6.1/tabler.min.css",
-    "@tabler/core/dist/js/tabler.min.js": "tabler-1.6.1/tabler.min.js",
-}
+SHARED = "terms.mjs"
+BUILT = {"tabler.build.mjs": "tabler-1.6.1", "plotly.build.mjs": "plotly-4.1.1"}  # script -> the folder that it fills
 
 
 def main() -> int:
@@ -63,17 +58,17 @@ def differences() -> list[str]:
 
 def rebuild() -> None:
     with tempfile.TemporaryDirectory(prefix="vendor-") as folder:
-        for name in ("package.json", "package-lock.json", SCRIPT):
+        for name in ("package.json", "package-lock.json", SHARED, *BUILT):
             shutil.copy(HERE / name, folder)
         command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
         subprocess.run(command, cwd=folder, check=True)
-        for source, target in FILES.items():
-            (HERE / target).parent.mkdir(exist_ok=True)
-            shutil.copyfile(Path(folder, "node_modules", source), HERE / target)
-        (HERE / BUILT).mkdir(exist_ok=True)
-        subprocess.run(["node", SCRIPT, str(HERE / BUILT)], cwd=folder, check=True)
+        for script, target in BUILT.items():
+            Path(folder, target).mkdir()
+            subprocess.run(["node", script, target, str(HERE.parents[1])], cwd=folder, check=True)
+            shutil.rmtree(HERE / target, ignore_errors=True)
+            shutil.move(Path(folder, target), HERE / target)
     SUMS.write_text("".join(f"{digest}  {name}\n" for name, digest in sums().items()))
-    print(f"wrote {len(FILES)} files, {BUILT} and SHA256SUMS")
+    print(f"wrote {', '.join(BUILT.values())} and SHA256SUMS")
 
 
 if __name__ == "__main__":

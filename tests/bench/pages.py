@@ -2,8 +2,8 @@
 
     python -m tests.bench.pages [--cards 10000] [--jobs 100000] [--rounds 5]
 
-Starts a database of its own in a temporary folder (tests/services.py), fills it past the guards, and opens each page in
-this process as an administrator and as a researcher. There is no limit in it: what a machine takes is for its reader.
+Starts a database of its own in a temporary folder (tests/services.py), fills it past the guards, and opens each page, and
+each order that its table offers, in this process as an administrator and as a researcher. There is no limit in it: what a machine takes is for its reader.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import argparse
 import datetime as dt
 import json
 import os
+import re
 import statistics
 import time
+from html import unescape
 from typing import Any, Final
 
 from tests.services import TestServices
@@ -21,6 +23,8 @@ from tests.services import TestServices
 CARDS_A_NODE: Final = 8
 LIVE: Final = 2_000  # jobs that run
 WAITING: Final = 300
+SORT_LINK: Final = re.compile(r'<a class="sort" href="([^"]+)"')
+PLANNED: Final = 25  # every so manieth node is in a zone plan
 ROLLED_UP: Final = dt.timedelta(hours=50)  # the window that the books open with, and the one before it
 GUARDED: Final = ("ledger_job", "ledger_attempt", "ledger_allocation", "ledger_cardshare")
 
@@ -59,12 +63,13 @@ INSERT INTO ledger_attempt (job_id, n, fence, state, outcome, message, opened_at
   SELECT j.id, 1, nextval('ledger_fence'), CASE j.state WHEN 'running' THEN 'running' ELSE 'ended' END,
     CASE j.state WHEN 'running' THEN '' ELSE 'succeeded' END, '', j.submitted_at, j.ended_at
   FROM ledger_job j WHERE j.client_key LIKE 'bench-%%' AND j.state <> 'queued';
-CREATE TEMP TABLE place AS SELECT t.id AS attempt_id, j.project_id, j.submitted_at, j.ended_at,
-    c.id AS card_id, s.id AS seat_id, s.node_id
+CREATE TEMP TABLE seated AS SELECT c.id AS card_id, s.id AS seat_id, s.node_id, row_number() OVER (ORDER BY c.id) - 1 AS k
+  FROM ledger_card c JOIN ledger_cardseat s ON s.card_id = c.id WHERE c.uuid LIKE 'GPU-bench-%%';
+ANALYZE;
+CREATE TEMP TABLE place AS SELECT t.id AS attempt_id, j.project_id, j.submitted_at, j.ended_at, c.*
   FROM ledger_attempt t JOIN ledger_job j ON j.id = t.job_id
-  JOIN (SELECT id, row_number() OVER (ORDER BY id) - 1 AS k, count(*) OVER () AS all_ FROM ledger_card
-    WHERE uuid LIKE 'GPU-bench-%%') c ON split_part(j.client_key, '-', 2)::int %% c.all_ = c.k
-  JOIN ledger_cardseat s ON s.card_id = c.id WHERE j.client_key LIKE 'bench-%%';
+  JOIN seated c ON split_part(j.client_key, '-', 2)::int %% (SELECT count(*) FROM seated) = c.k
+  WHERE j.client_key LIKE 'bench-%%';
 INSERT INTO ledger_allocation (attempt_id, project_id, node_id, rank, form, driver, zone_then_id, cpu_milli,
     host_memory_mib, state, active_at, closing_at, period)
   SELECT attempt_id, project_id, node_id, 0, 'container', 'local', (SELECT min(id) FROM ledger_zone), 4000, 8192,
@@ -98,8 +103,8 @@ def main() -> None:
 
 
 def measure(asked: argparse.Namespace) -> dict[str, Any]:
-    """{"cards", "jobs", "worst_median_ms", "largest_bytes", "pages": {who: {address: {"status", "median_ms",
-    "slowest_ms", "bytes", "queries"}}}}."""
+    """{"cards", "jobs", "worst_median_ms", "largest_bytes", "largest_with_files", "pages": {who: {address: {"status",
+    "median_ms", "slowest_ms", "bytes", "with_files", "queries"}}}}."""
     import django
 
     django.setup()
@@ -115,6 +120,7 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:
         "jobs": asked.jobs,
         "worst_median_ms": max(row["median_ms"] for row in rows),
         "largest_bytes": max(row["bytes"] for row in rows),
+        "largest_with_files": max(row["with_files"] for row in rows),
         "pages": found,
     }
 
@@ -139,7 +145,20 @@ def _fill(cards: int, jobs: int) -> list[Any]:
         for table in GUARDED:
             cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
     _roll_up()
+    _plan(people["admin"], cards // CARDS_A_NODE)
     return [people["admin"], people["researcher"]]
+
+
+def _plan(by: Any, nodes: int) -> None:
+    """One zone plan under way, of a part of the nodes."""
+    from scheduler.zone_proposals import propose_list
+    from scheduler.zones import make_plan
+    from tests import factories
+
+    names = [f"bench-{n}" for n in range(1, nodes + 1, PLANNED)]
+    make_plan(
+        proposal=propose_list(hostnames=names, to_zone=factories.zone("other")), reason="bench", actor=by, via="bench"
+    )
 
 
 def _roll_up() -> None:
@@ -154,8 +173,8 @@ def _roll_up() -> None:
     quarters.redo(since, until)
 
 
-def _measured(user: Any, rounds: int) -> dict[str, dict[str, Any]]:
-    """By address; addresses that are not theirs or take POST alone are left out."""
+def _measured(user: Any, rounds: int, *, orders: bool = True) -> dict[str, dict[str, Any]]:
+    """By address; addresses that are not theirs or take POST alone are left out. With `orders` each that a table offers."""
     from django.db import connection
     from django.test import Client
     from django.test.utils import CaptureQueriesContext
@@ -165,9 +184,11 @@ def _measured(user: Any, rounds: int) -> dict[str, dict[str, Any]]:
     client = Client(raise_request_exception=False)
     client.force_login(user)
     rows: dict[str, dict[str, Any]] = {}
-    for address in sample_addresses(user):
+    waiting = sample_addresses(user)
+    while waiting:
+        address = waiting.pop(0)
         with CaptureQueriesContext(connection) as seen:
-            status, size = _get(client, address)
+            status, body = _get(client, address)
         queries = len(seen)  # now: the next request empties the log
         if status in (403, 405):
             continue
@@ -176,21 +197,34 @@ def _measured(user: Any, rounds: int) -> dict[str, dict[str, Any]]:
             start = time.perf_counter()
             _get(client, address)
             times.append((time.perf_counter() - start) * 1000)
+        page = body.decode()
         rows[address] = {
             "status": status,
             "median_ms": round(statistics.median(times), 1),
             "slowest_ms": round(max(times), 1),
-            "bytes": size,
+            "bytes": len(body),
+            "with_files": len(body) + _files(page),
             "queries": queries,
         }
+        if orders and "?" not in address:
+            waiting += [address + unescape(query) for query in SORT_LINK.findall(page)]
     return rows
 
 
-def _get(client: Any, address: str) -> tuple[int, int]:
-    """Status and bytes of the whole answer."""
+def _get(client: Any, address: str) -> tuple[int, bytes]:
+    """Status and the whole answer."""
     response = client.get(address)
-    body = b"".join(response.streaming_content) if response.streaming else response.content
-    return response.status_code, len(body)
+    return response.status_code, b"".join(response.streaming_content) if response.streaming else response.content
+
+
+def _files(page: str) -> int:
+    """Bytes, before compression, of the scripts, styles and pictures of ours that a page names."""
+    from django.contrib.staticfiles import finders
+
+    named = set(re.findall(r'(?:src|href)="/static/([^"?#]+)', page))
+    found = [finders.find(name) for name in named]
+    assert all(found), named
+    return sum(os.path.getsize(path) for path in found if path)
 
 
 if __name__ == "__main__":

@@ -14,13 +14,16 @@ FEW = {"cards": 32, "jobs": 120}
 @pytest.mark.django_db
 @pytest.mark.breaks_books  # rows past the book: no audit of each start, no commands
 def test_every_page_answers_on_the_rows_of_the_benchmark() -> None:
-    people = pages._fill(**FEW)
-    for user in people:
-        found = pages._measured(user, 1)
+    admin, researcher = pages._fill(**FEW)
+    for user in (admin, researcher):
+        found = pages._measured(user, 1, orders=user == researcher)
         assert len(found) > 20
         assert {address: row["status"] for address, row in found.items() if row["status"] >= 500} == {}
         assert found["/nodes/"]["bytes"] > found["/search/"]["bytes"]  # the lists are not empty
+        assert found["/nodes/"]["with_files"] > found["/nodes/"]["bytes"]
         assert all(row["queries"] for address, row in found.items() if address.startswith(("/jobs", "/nodes", "/ops")))
+    assert {row["status"] for address, row in found.items() if "?sort=" in address} == {200}
+    assert "/nodes/?sort=free" in found
 
 
 def test_a_benchmark_that_is_not_there_is_named_with_those_that_are() -> None:

@@ -21,6 +21,7 @@ from portal.views import fleet_cells
 from portal.views.fleet_cells import NOBODY, OTHERS, SEVERAL, CardState
 from scheduler import snapshot
 from tests import factories
+from tests.ledger import watch
 from tests.portal.views.conftest import ClientAs
 
 MOST_BYTES = 1_500_000
@@ -230,6 +231,7 @@ class TestAnswer:
             for n in range(1_250)
         ]
         fleet.apply(Fleet(nodes=nodes), actor=None, via="test")
+        watch.analyze()
         snapshot.forget()
         client = client_as("operator")
         for page in ("/ops/map/cards.json?hardware=simulated", "/ops/map/?hardware=simulated"):
