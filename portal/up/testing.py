@@ -26,7 +26,7 @@ SKIP_SYSTEM = "GPU_COMMONS_SKIP_APT"
 
 
 # The half whose tests drive no other processes; the rest is what stands beside it.
-PAGES_AND_BOOKS = ("tests/ledger", "tests/portal")
+PAGES_AND_BOOKS = ("tests/bench", "tests/ledger", "tests/portal")
 NOT_OF_THEM = "tests/portal/up"
 
 

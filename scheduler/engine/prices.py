@@ -1,0 +1,154 @@
+"""What a piece of a card, CPU and host memory are worth to the work that comes: constants of the score, worked out from
+how often each shape of request came. Pure arrays in, pure arrays out; knows no node's state.
+
+The price of a free piece of a card is its dual price in the linear program that packs all shares into the fewest cards
+(cutting stock; Gilmore and Gomory, "A Linear Programming Approach to the Cutting-Stock Problem", 1961).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from scheduler.engine.fleet import Floats, Ints
+
+PARTS: Final = 100  # a card is priced in hundredths
+FRAGMENT: Final = 0.1  # what a piece costs for each request that is too large for it
+CPU_HINGES: Final = ((0.6, 0.5), (1.0, 0.5))  # multiples of the mean CPU of a card's work, and what lacking it costs
+SCARCE_HINGE: Final = (2.0, 0.05)  # one more where CPU is scarce
+SCARCE: Final = (0.90, 0.98)  # use of CPU by use of cards, between which CPU becomes scarce
+HOST_HINGE: Final = (0.6, 1.0)  # the same for host memory
+ROUNDS: Final = 10_000
+CLOSE: Final = 1e-9
+SPARE: Final = 0.9  # of what a fleet has for each card, what work is taken to ask for while nothing is known of it
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Shapes of requests and how often each came. All (m,); `part` in hundredths of a card, rounded up."""
+
+    cpu_milli: Floats
+    host_memory_mib: Floats
+    cards: Ints  # 0 = CPU only
+    part: Ints  # of each card, 0..100
+    count: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a fleet has in all."""
+
+    cards: int
+    cpu_milli: int
+    host_memory_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """By hundredths of a card, (101,): `piece`, what a free piece is worth by the dual prices alone; `worth`, the same
+    less what it is too small for; `need`, how many cards' worth of CPU and host memory its work will want.
+
+    `hinges` (h, 2): cards that a milli-core serves, and what one without costs; `host` (2,): the same of a MiB."""
+
+    piece: Floats
+    worth: Floats
+    need: Floats
+    hinges: Floats
+    host: Floats
+
+
+def prices(workload: Workload, fleet: Means) -> Prices:
+    """Prices for this workload on a fleet of this size. Without any request for cards those of `first_guess`."""
+    with_cards = (workload.cards > 0) & (workload.count > 0)
+    if not with_cards.any():
+        return prices(first_guess(fleet), fleet)
+    part, count = workload.part[with_cards], workload.count[with_cards]
+    wanted = count * workload.cards[with_cards]
+    piece = piece_prices(_by_part(part, wanted))
+    size = np.arange(PARTS + 1)
+    too_large = 1 - np.cumsum(_by_part(part, count)) / count.sum()
+    worth = piece - FRAGMENT * size / PARTS * too_large
+    use_of_cards = wanted @ piece[part] / max(fleet.cards, 1)
+    use_of_cpu = workload.count @ workload.cpu_milli / max(fleet.cpu_milli, 1)
+    scarce = float(np.clip((use_of_cpu / use_of_cards - SCARCE[0]) / (SCARCE[1] - SCARCE[0]), 0, 1))
+    need = scarce * piece + (1 - scarce) * size / PARTS
+    taken = wanted @ need[part]
+    cpu = max(float(count @ workload.cpu_milli[with_cards] / taken), 1.0)
+    memory = max(float(count @ workload.host_memory_mib[with_cards] / taken), 1.0)
+    hinges = [*CPU_HINGES, (SCARCE_HINGE[0], SCARCE_HINGE[1] * scarce)]
+    return Prices(
+        piece=piece,
+        worth=worth,
+        need=need,
+        hinges=np.array([(1 / (multiple * cpu), cost) for multiple, cost in hinges]),
+        host=np.array([1 / (HOST_HINGE[0] * memory), HOST_HINGE[1]]),
+    )
+
+
+def _by_part(part: Ints, weight: Floats) -> Floats:
+    """(101,): the weights added up by part."""
+    sums: Floats = np.bincount(part, weight, PARTS + 1).astype(np.float64)
+    return sums
+
+
+def first_guess(fleet: Means) -> Workload:
+    """Half whole cards, the rest halves and quarters, with a little less CPU and memory than the fleet has for them."""
+    part = np.array([PARTS, PARTS // 2, PARTS // 4])
+    each = SPARE * part / PARTS / max(fleet.cards, 1)
+    cpu, memory = fleet.cpu_milli * each, fleet.host_memory_mib * each
+    return Workload(cpu, memory, np.ones(3, dtype=np.int64), part, np.array([0.5, 0.25, 0.25]))
+
+
+def piece_prices(demand: Floats) -> Floats:
+    """(101,): what a free piece of x hundredths is worth, 1 = a card, when `demand` (101,) cards are asked for by part.
+
+    Column generation with the revised simplex: a basis of as many patterns as there are sizes, a knapsack for the next.
+    ValueError without any demand.
+    """
+    sizes = np.flatnonzero(demand[1:] > 0) + 1
+    if not len(sizes):
+        raise ValueError("nobody asks for a card")
+    basis = np.diag(PARTS // sizes).astype(np.float64)  # one pattern a column, (sizes, sizes)
+    cost = np.ones(len(sizes))  # 1 card a pattern, 0 for leaving out a share too many
+    for _ in range(ROUNDS):
+        price = np.linalg.solve(basis.T, cost)
+        least = int(price.argmin())
+        value, pattern = _dearest(sizes, np.maximum(price, 0))
+        if price[least] < -CLOSE:
+            column, new_cost = -np.eye(len(sizes))[least], 0.0
+        elif value[PARTS] > 1 + CLOSE:
+            column, new_cost = pattern, 1.0
+        else:
+            return value
+        amount, step = np.linalg.solve(basis, np.column_stack([demand[sizes], column])).T
+        able = step > CLOSE
+        ratio = np.where(able, np.maximum(amount, 0) / np.where(able, step, 1), np.inf)
+        leaves = int(ratio.argmin())
+        basis[:, leaves], cost[leaves] = column, new_cost
+    scaled: Floats = value / max(float(value[PARTS]), 1.0)  # of a programme that went round in circles: lawful prices
+    return scaled
+
+
+def _dearest(sizes: Ints, price: Floats) -> tuple[Floats, Floats]:
+    """The dearest filling of each piece of 0..100 hundredths (101,), and that of a card as a pattern (sizes,)."""
+    value = np.zeros(PARTS + 1)
+    chosen = np.full(PARTS + 1, -1)
+    for piece in range(1, PARTS + 1):
+        value[piece] = value[piece - 1]
+        fit = sizes <= piece
+        if fit.any():
+            filled = value[piece - sizes[fit]] + price[fit]
+            best = int(filled.argmax())
+            if filled[best] > value[piece] + CLOSE:
+                value[piece], chosen[piece] = filled[best], best
+    pattern = np.zeros(len(sizes))
+    left = PARTS
+    while left > 0:
+        if chosen[left] < 0:
+            left -= 1
+        else:
+            pattern[chosen[left]] += 1
+            left -= int(sizes[chosen[left]])
+    return value, pattern
