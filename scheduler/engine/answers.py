@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from scheduler.engine import feasible, score
-from scheduler.engine.fleet import ANSWERS_KEPT, Answer, Codes, Fleet, Ints
+from scheduler.engine.arrays import Codes, Ints
+from scheduler.engine.fleet import ANSWERS_KEPT, Answer, Fleet
 from scheduler.engine.lens import Lens
 from scheduler.engine.shape import Shape
 

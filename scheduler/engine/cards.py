@@ -16,6 +16,8 @@ from ledger.vocabulary import COMPUTE_UNITS, Form
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.intervals import Intervals, best_fit, gaps, length, lowest_fit
 from scheduler.engine.lens import Lens
+from scheduler.engine.prices import Prices, part
+from scheduler.engine.score import LEAST_LOSS
 from scheduler.engine.shape import Shape
 from scheduler.engine.topology import CardTopology, Group
 from scheduler.engine.types import MemberPlan, SharePlan
@@ -28,6 +30,7 @@ BLOCK_SETS_TRIED: Final = 2_000
 FRESH_CARD: Final = 1.0  # the price of putting the first tenant on a card
 FRESH_GROUP: Final = 0.5  # of breaking a block or island that is wholly free
 IN_PIECES: Final = 0.25  # of memory in several intervals
+OF_LOSS: Final = 0.04  # the last two count that much beside a loss by prices
 
 
 def choose(fleet: Fleet, row: int, shape: Shape, spare: Takes) -> Columns | None:
@@ -105,6 +108,10 @@ class _CardChoice:
         self.topology: CardTopology = fleet.topology(row)
         self.fresh_groups = [g for g in self.topology.groups if len(g) > 1 and g <= idle]
         self.most = max((card.memory_mib for card in fleet.cards[row]), default=1)
+        self.prices = fleet.prices(shape.simulated) if fleet.rule == LEAST_LOSS else None
+        self.fresh_group, self.in_pieces = FRESH_GROUP, IN_PIECES
+        if self.prices is not None:
+            self.fresh_group, self.in_pieces = OF_LOSS * FRESH_GROUP, OF_LOSS * IN_PIECES
 
     def best(self, fit: Columns) -> Columns | None:
         wanted = self.shape.cards
@@ -125,20 +132,32 @@ class _CardChoice:
         """Of one card: how much would be left of it, and what taking it would break."""
         card = self.fleet.cards[self.row][column]
         if self.shape.full_cards:
-            return card.memory_mib / self.most
+            return card.memory_mib / self.most if self.prices is None else self._loss(column, self.prices)
         memory_busy, _ = self.fleet.busy_of(self.row, column)
         free = gaps(memory_busy, card.memory_mib)
-        price = (length(free) - self.shape.memory_mib) / self.most
-        if not memory_busy and self.shape.memory_mib < card.memory_mib:
-            price += FRESH_CARD
+        if self.prices is not None:
+            price = self._loss(column, self.prices)
+        else:
+            price = (length(free) - self.shape.memory_mib) / self.most
+            if not memory_busy and self.shape.memory_mib < card.memory_mib:
+                price += FRESH_CARD
         if all(hi - lo < self.shape.memory_mib for lo, hi in free):
-            price += IN_PIECES
+            price += self.in_pieces
         return price
+
+    def _loss(self, column: int, prices: Prices) -> float:
+        """What the card loses of its worth."""
+        now, shape = self.fleet.now, self.shape
+        size = self.fleet.cards[self.row][column].memory_mib
+        free, compute = int(now.memory[column, self.row]), int(now.compute[column, self.row])
+        table = prices.worth[int(np.searchsorted(prices.sizes, size))]
+        left = (0, 0) if shape.full_cards else (free - shape.memory_mib, compute - shape.compute_milli)
+        return float(table[part(free, compute, size)] - table[part(*left, size)])
 
     def _cost(self, columns: Columns, price: Mapping[int, float]) -> float:
         chosen = frozenset(columns)
         broken = sum(1 for group in self.fresh_groups if group & chosen and not self._uses_up(group, chosen))
-        cost = sum(price[column] for column in columns) + FRESH_GROUP * broken
+        cost = sum(price[column] for column in columns) + self.fresh_group * broken
         return round(cost - self.topology.closeness(columns), 6)
 
     def _uses_up(self, group: Group, chosen: Group) -> bool:

@@ -16,7 +16,8 @@ from typing import Final
 import numpy as np
 
 from ledger.vocabulary import COMPUTE_UNITS, Refusal
-from scheduler.engine.fleet import FORM_CODE, Bools, Codes
+from scheduler.engine.arrays import Bools, Codes
+from scheduler.engine.fleet import FORM_CODE
 from scheduler.engine.lens import Lens
 
 Filter = Callable[[Lens], Bools | None]  # True where the row is refused; None where it can refuse no row

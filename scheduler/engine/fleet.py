@@ -8,25 +8,21 @@ Decides nothing. Codes (model, zone, place) are only names for strings: no choic
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ledger.vocabulary import COMPUTE_UNITS, Form
+from scheduler.engine.arrays import Bools, Codes, Ints
 from scheduler.engine.intervals import Intervals, length, merged
+from scheduler.engine.prices import Prices, Stock, Workload, first_guess, prices
 from scheduler.engine.shape import FORMS, INTERCONNECT_RANK, Shape
 from scheduler.engine.topology import CardTopology
 from scheduler.engine.types import CardView, MemberPlan, NodeView
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-Codes = npt.NDArray[np.int8]
-Rows = npt.NDArray[np.intp]
-Some = slice | Rows
+StockKey = tuple[tuple[int, ...], tuple[int, ...], int, int]  # sizes, cards of each, milli-cores, MiB
 
 FORM_CODE: Final[dict[Form | None, int]] = {None: 0, Form.CONTAINER: 1, Form.BLOCK: 2, Form.WHOLE: 3}
 LEVELS: Final = ("leaf", "rack", "room", "site")  # nearest first
@@ -87,7 +83,9 @@ class Answer:
 class Fleet:
     """See the module docstring. `log` lists the rows that changed, in order; its length is the fleet's version."""
 
-    def __init__(self, nodes: Iterable[NodeView]) -> None:
+    def __init__(self, nodes: Iterable[NodeView], workloads: Mapping[bool, Workload] | None = None) -> None:
+        """`workloads` by simulated: what came so far, for prices; without one there is a first guess."""
+        self.workloads = dict(workloads or {})
         self.models: dict[str, int] = {}
         self.zones: dict[int, int] = {}
         self.places: dict[tuple[str, ...], int] = {}
@@ -105,6 +103,10 @@ class Fleet:
         self.log: list[int] = []
         self.answers: dict[tuple[Shape, str], Answer] = {}
         self.base: Fleet | None = None
+        self.rule = ""  # of the plan that a fork belongs to
+        self.restock = True  # what there is in all may have changed
+        self.stocks: dict[bool, StockKey] = {}
+        self.priced: dict[bool, Prices] = {}
         width = max((len(node.cards) for node in self.views), default=0)
         blocks = max((len(_block_ids(node)) for node in self.views), default=0)
         self.fixed, self.now = _empty(len(self.views), max(width, 1), max(blocks, 1))
@@ -126,6 +128,33 @@ class Fleet:
         if getattr(self, "yardsticks", None) != yardsticks:
             self.answers.clear()
         self.yardsticks: tuple[int, int, int] = yardsticks
+        if self.restock:
+            self._take_stock()
+            self.restock = False
+
+    def prices(self, simulated: bool) -> Prices:
+        """What is worth what in one of the two worlds; worked out when first asked for."""
+        found = self.priced.get(simulated)
+        if found is None:
+            sizes, cards, cpu, memory = self.stocks[simulated]
+            stock = Stock(np.array(sizes or (1,)), np.array(cards or (0,)), cpu, memory)  # no table is empty
+            found = self.priced[simulated] = prices(self.workloads.get(simulated) or first_guess(stock), stock)
+        return found
+
+    def _take_stock(self) -> None:
+        """What there is in all; prices and answers go when that has changed."""
+        stocks = {simulated: self._stock(simulated) for simulated in (False, True)}
+        if self.stocks != stocks:
+            self.stocks = stocks
+            self.priced = {}
+            self.answers.clear()
+
+    def _stock(self, simulated: bool) -> StockKey:
+        rows = self.fixed.simulated == simulated
+        memory = self.fixed.memory[:, rows]
+        sizes, cards = np.unique(memory[memory > 0], return_counts=True)
+        cpu, host_memory = int(self.fixed.cpu[rows].sum()), int(self.fixed.host_memory[rows].sum())
+        return tuple(sizes.tolist()), tuple(cards.tolist()), cpu, host_memory
 
     def replace_nodes(self, changed: Iterable[NodeView]) -> None:
         """Take the new views of these nodes; a node not seen before is added (that rebuilds everything)."""
@@ -144,19 +173,21 @@ class Fleet:
             return
         for id_, node in new.items():
             row = self.row_of[id_]
+            self.restock |= _has(self.views[row]) != _has(node)
             self.views[row] = node
             self._fill(row, node)
             self.log.append(row)
         self._measure()
 
-    def fork(self) -> Fleet:
-        """A working copy: shares what a plan can't change, owns what it uses up."""
+    def fork(self, rule: str = "") -> Fleet:
+        """A working copy for a plan by this rule: shares what a plan can't change, owns what it uses up."""
         twin = copy.copy(self)
         twin.now = self.now.copy()
         twin.busy = {}
         twin.log = []
         twin.answers = {}
         twin.base = self
+        twin.rule = rule
         return twin
 
     def _fill(self, row: int, node: NodeView) -> None:
@@ -236,6 +267,11 @@ class Fleet:
             now.memory[column, row] -= length(share.memory)
             now.compute[column, row] -= length(share.compute)
         self.log.append(row)
+
+
+def _has(node: NodeView) -> tuple[object, ...]:
+    """What a node adds to the stock."""
+    return node.simulated, node.cpu_milli, node.host_memory_mib, sorted(card.memory_mib for card in node.cards)
 
 
 def _block_ids(node: NodeView) -> list[int]:

@@ -13,8 +13,9 @@ from typing import Final
 import numpy as np
 
 from ledger.vocabulary import Form
+from scheduler.engine.arrays import Bools, Ints, Rows
 from scheduler.engine.cards import Takes, choose, takes_of
-from scheduler.engine.fleet import Bools, Fleet, Ints, Rows
+from scheduler.engine.fleet import Fleet
 from scheduler.engine.lens import Lens
 from scheduler.engine.shape import Shape
 from scheduler.engine.types import MemberPlan, Reserve

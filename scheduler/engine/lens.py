@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ledger.vocabulary import COMPUTE_UNITS, Form
-from scheduler.engine.fleet import Bools, Fleet, Ints, Some
+from scheduler.engine.arrays import Bools, Ints, Some
+from scheduler.engine.fleet import Fleet
 from scheduler.engine.shape import FORMS, Shape
 
 WORD_BITS = 64

@@ -11,7 +11,8 @@ from typing import Final
 import numpy as np
 
 from ledger.vocabulary import Distance
-from scheduler.engine.fleet import LEVELS, UNKNOWN, Fleet, Ints, Rows
+from scheduler.engine.arrays import Ints, Rows
+from scheduler.engine.fleet import LEVELS, UNKNOWN, Fleet
 from scheduler.engine.ties import name_tie
 
 WIDER: Final[dict[Distance, tuple[int, ...]]] = {

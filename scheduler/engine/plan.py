@@ -15,8 +15,9 @@ import numpy as np
 from ledger.vocabulary import Distance, Refusal
 from scheduler.engine import feasible
 from scheduler.engine.answers import answer
+from scheduler.engine.arrays import Bools, Codes, Ints, Rows
 from scheduler.engine.cards import build, choose
-from scheduler.engine.fleet import Bools, Codes, Fleet, Ints, Rows
+from scheduler.engine.fleet import Fleet
 from scheduler.engine.headroom import Headroom
 from scheduler.engine.near import groups
 from scheduler.engine.score import POINTS, RULES, THRIFTY
@@ -132,7 +133,7 @@ class Desk:
     def __init__(self, fleet: Fleet, reserves: Iterable[Reserve], *, at: float, seed: int, rule: str) -> None:
         if rule not in RULES:
             raise ValueError(f"rule {rule!r} is not known; known are {', '.join(sorted(RULES))}")
-        self.fleet = fleet.fork()
+        self.fleet = fleet.fork(rule)
         self.headroom = Headroom(self.fleet, reserves)
         self.at, self.seed, self.rule = at, seed, rule
         self.ranks = node_ranks(seed, self.fleet.fixed.ids)

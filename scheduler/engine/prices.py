@@ -12,7 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.engine.fleet import Floats, Ints
+from ledger.vocabulary import COMPUTE_UNITS
+from scheduler.engine.arrays import Floats, Ints
 
 PARTS: Final = 100  # a card is priced in hundredths
 FRAGMENT: Final = 0.1  # what a piece costs for each request that is too large for it
@@ -27,31 +28,34 @@ SPARE: Final = 0.9  # of what a fleet has for each card, what work is taken to a
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Shapes of requests and how often each came. All (m,); `part` in hundredths of a card, rounded up."""
+    """Shapes of requests and how often each came. All (m,)."""
 
     cpu_milli: Floats
     host_memory_mib: Floats
     cards: Ints  # 0 = CPU only
-    part: Ints  # of each card, 0..100
+    memory_mib: Ints  # of each card; 0 = the whole card
     count: Floats
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
-    """What a fleet has in all."""
+class Stock:
+    """What a fleet has in all: cards by size (s,), and CPU and host memory."""
 
-    cards: int
+    sizes: Ints  # MiB, ascending, different
+    cards: Ints
     cpu_milli: int
     host_memory_mib: int
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """By hundredths of a card, (101,): `piece`, what a free piece is worth by the dual prices alone; `worth`, the same
-    less what it is too small for; `need`, how many cards' worth of CPU and host memory its work will want.
+    """For each size of card and by free hundredths of it, (s, 101), in cards of the largest size: `piece`, what a free
+    piece is worth by the dual prices alone; `worth`, the same less what it is too small for; `need`, for how many cards
+    its work will want CPU and host memory.
 
     `hinges` (h, 2): cards that a milli-core serves, and what one without costs; `host` (2,): the same of a MiB."""
 
+    sizes: Ints
     piece: Floats
     worth: Floats
     need: Floats
@@ -59,46 +63,82 @@ class Prices:
     host: Floats
 
 
-def prices(workload: Workload, fleet: Means) -> Prices:
-    """Prices for this workload on a fleet of this size. Without any request for cards those of `first_guess`."""
-    with_cards = (workload.cards > 0) & (workload.count > 0)
-    if not with_cards.any():
-        return prices(first_guess(fleet), fleet)
-    part, count = workload.part[with_cards], workload.count[with_cards]
+def prices(workload: Workload, stock: Stock) -> Prices:
+    """Prices for this workload on a fleet of this stock. Without any request for its cards those of `first_guess`."""
+    part = _parts(workload, stock.sizes)
+    with_cards = (workload.cards > 0) & (workload.count > 0) & (part <= PARTS).any(axis=0)
+    if len(stock.sizes) and not with_cards.any():
+        return prices(first_guess(stock), stock)
+    part, count = part[:, with_cards], workload.count[with_cards]
     wanted = count * workload.cards[with_cards]
-    piece = piece_prices(_by_part(part, wanted))
-    size = np.arange(PARTS + 1)
-    too_large = 1 - np.cumsum(_by_part(part, count)) / count.sum()
-    worth = piece - FRAGMENT * size / PARTS * too_large
-    use_of_cards = wanted @ piece[part] / max(fleet.cards, 1)
-    use_of_cpu = workload.count @ workload.cpu_milli / max(fleet.cpu_milli, 1)
-    scarce = float(np.clip((use_of_cpu / use_of_cards - SCARCE[0]) / (SCARCE[1] - SCARCE[0]), 0, 1))
-    need = scarce * piece + (1 - scarce) * size / PARTS
-    taken = wanted @ need[part]
-    cpu = max(float(count @ workload.cpu_milli[with_cards] / taken), 1.0)
-    memory = max(float(count @ workload.host_memory_mib[with_cards] / taken), 1.0)
+    weight = (stock.sizes / stock.sizes.max(initial=1))[:, None]
+    piece, too_large = np.empty((2, len(stock.sizes), PARTS + 1))
+    for size in range(len(stock.sizes)):
+        demand = _by_part(part[size], wanted)
+        piece[size] = piece_prices(demand) if demand[1:].any() else np.arange(PARTS + 1) / PARTS
+        too_large[size] = 1 - np.cumsum(_by_part(part[size], count)) / count.sum()
+    linear = np.arange(PARTS + 1) / PARTS
+    use = _Use(part, wanted, stock.cards)
+    cpu_use = workload.count @ workload.cpu_milli / max(stock.cpu_milli, 1)
+    cards_use = use.of(weight * piece) / max(float(weight[:, 0] @ stock.cards), CLOSE)
+    scarce = float(np.clip((cpu_use / max(cards_use, CLOSE) - SCARCE[0]) / (SCARCE[1] - SCARCE[0]), 0, 1))
+    need = weight * (scarce * piece + (1 - scarce) * linear)
+    taken = max(use.of(need), CLOSE)
+    cpu = max(float(count @ workload.cpu_milli[with_cards]) / taken, 1.0)
+    memory = max(float(count @ workload.host_memory_mib[with_cards]) / taken, 1.0)
     hinges = [*CPU_HINGES, (SCARCE_HINGE[0], SCARCE_HINGE[1] * scarce)]
     return Prices(
-        piece=piece,
-        worth=worth,
+        sizes=stock.sizes,
+        piece=weight * piece,
+        worth=weight * (piece - FRAGMENT * linear * too_large),
         need=need,
         hinges=np.array([(1 / (multiple * cpu), cost) for multiple, cost in hinges]),
         host=np.array([1 / (HOST_HINGE[0] * memory), HOST_HINGE[1]]),
     )
 
 
+def part(free_mib: int, compute_milli: int, size_mib: int) -> int:
+    """Hundredths of a card that are free, rounded down: of its memory or its compute, whichever is less."""
+    return min(free_mib * PARTS // max(size_mib, 1), compute_milli * PARTS // COMPUTE_UNITS)
+
+
+def first_guess(stock: Stock) -> Workload:
+    """Half whole cards, the rest halves and quarters of the largest, with a little less CPU and memory than the fleet
+    has for them."""
+    share = np.array([1.0, 0.5, 0.25])
+    each = SPARE * share / max(int(stock.cards.sum()), 1)
+    largest = int(stock.sizes.max(initial=1))
+    memory = np.array([0, largest // 2, largest // 4])
+    cpu, host_memory = stock.cpu_milli * each, stock.host_memory_mib * each
+    return Workload(cpu, host_memory, np.ones(3, dtype=np.int64), memory, np.array([0.5, 0.25, 0.25]))
+
+
+def _parts(workload: Workload, sizes: Ints) -> Ints:
+    """(s, m): hundredths of a card of each size that each request takes, PARTS + 1 where it does not fit."""
+    asked = -(-workload.memory_mib * PARTS // sizes[:, None])
+    parts: Ints = np.where(workload.memory_mib == 0, PARTS, np.minimum(asked, PARTS + 1))
+    return parts
+
+
 def _by_part(part: Ints, weight: Floats) -> Floats:
-    """(101,): the weights added up by part."""
-    sums: Floats = np.bincount(part, weight, PARTS + 1).astype(np.float64)
+    """(101,): the weights added up by part; what does not fit is left out."""
+    fits = part <= PARTS
+    sums: Floats = np.bincount(part[fits], weight[fits], PARTS + 1).astype(np.float64)
     return sums
 
 
-def first_guess(fleet: Means) -> Workload:
-    """Half whole cards, the rest halves and quarters, with a little less CPU and memory than the fleet has for them."""
-    part = np.array([PARTS, PARTS // 2, PARTS // 4])
-    each = SPARE * part / PARTS / max(fleet.cards, 1)
-    cpu, memory = fleet.cpu_milli * each, fleet.host_memory_mib * each
-    return Workload(cpu, memory, np.ones(3, dtype=np.int64), part, np.array([0.5, 0.25, 0.25]))
+class _Use:
+    """How many cards' worth all requests take, each measured on the cards that it may come to lie on."""
+
+    def __init__(self, part: Ints, wanted: Floats, cards: Ints) -> None:
+        self.part, self.wanted = np.minimum(part, PARTS), wanted
+        self.chance = np.where(part <= PARTS, np.maximum(cards, CLOSE)[:, None], 0.0)  # (s, m)
+
+    def of(self, table: Floats) -> float:
+        """`table` (s, 101) by part."""
+        taken = np.take_along_axis(table, self.part, axis=1)
+        mean = (self.chance * taken).sum(axis=0) / self.chance.sum(axis=0)
+        return float(self.wanted @ mean)
 
 
 def piece_prices(demand: Floats) -> Floats:

@@ -15,12 +15,12 @@ from typing import Final
 import numpy as np
 
 from ledger.vocabulary import COMPUTE_UNITS, Form
-from scheduler.engine.fleet import Bools, Floats, Ints
+from scheduler.engine.arrays import Floats, Ints
 from scheduler.engine.lens import Lens
+from scheduler.engine.priced import Wishes, could_be_whole, loss
 from scheduler.engine.shape import FORMS
 
 Term = Callable[[Lens], Floats | float]  # one number when it is the same for every row
-WHOLE: Final = FORMS.index(Form.WHOLE)
 BLOCK: Final = FORMS.index(Form.BLOCK)
 POINTS: Final = 1_000_000  # in a score of 1
 FASTEST: Final = 2  # the greatest INTERCONNECT_RANK
@@ -31,17 +31,9 @@ def _ratio(part: Ints, whole: Ints) -> Floats:
     return ratio
 
 
-def _could_be_whole(look: Lens) -> Bools:
-    """Nothing stands on the node, and a whole-machine job could have it."""
-    fixed, now, rows = look.fixed, look.now, look.rows
-    empty: Bools = (now.used_form[rows] == 0) & (now.allocations[rows] == 0)
-    takes: Bools = fixed.zone_forms[WHOLE, rows] & fixed.drivers[WHOLE, rows]
-    return empty & takes & (fixed.card_held[:, rows].sum(axis=0) == 0)
-
-
 def keep_whole(look: Lens) -> Floats | float:
     """Leave untouched machines to those who need one whole."""
-    return 1.0 if look.is_whole else (~_could_be_whole(look)).astype(np.float64)
+    return 1.0 if look.is_whole else (~could_be_whole(look)).astype(np.float64)
 
 
 def keep_blocks(look: Lens) -> Floats | float:
@@ -133,13 +125,17 @@ PACK_KEEP_WHOLE: Final[tuple[tuple[float, Term], ...]] = (
     (2.0, balance),
     (0.5, links),
 )
-RULES: Final = {"pack-keep-whole/1": PACK_KEEP_WHOLE, "pack-keep-whole/2": PACK_KEEP_WHOLE}
+LEAST_LOSS: Final = "least-loss/1"  # goes by prices instead of terms: the score is minus the loss in cards
+RULES: Final = {"pack-keep-whole/1": PACK_KEEP_WHOLE, "pack-keep-whole/2": PACK_KEEP_WHOLE, LEAST_LOSS: ()}
 # Of several forms that are ready, these rules take the one that takes the least card memory; the others go by score.
-THRIFTY: Final = frozenset({"pack-keep-whole/2"})
+THRIFTY: Final = frozenset({"pack-keep-whole/2", LEAST_LOSS})
 
 
 def points(look: Lens, rule: str) -> Ints:
     """The score of every row in millionths, as integers so that equal nodes are equal."""
+    if rule == LEAST_LOSS:
+        wishes = Wishes(right_zone(look), keep_blocks(look), links(look), spare_cards(look))
+        return -np.rint(loss(look, wishes) * POINTS).astype(np.int64)
     total = np.zeros(look.size)
     for weight, term in RULES[rule]:
         total += weight * term(look)

@@ -8,7 +8,7 @@ import hashlib
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.engine.fleet import Ints
+from scheduler.engine.arrays import Ints
 
 Ties = npt.NDArray[np.uint64]
 MASK = (1 << 64) - 1

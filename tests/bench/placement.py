@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from scheduler.engine import loss
-from scheduler.engine.prices import PARTS, Means, Prices, Workload, prices
+from scheduler.engine.prices import PARTS, Prices, Stock, Workload, prices
 from tests.bench import bound, fgd_replica, openb
 from tests.bench.fgd_replica import Outcome, Points, Policy, Requests, State
 from tests.bench.openb import GPU_MILLI, Floats, Nodes, Pods
@@ -98,17 +98,19 @@ def policy(nodes: Nodes, pods: Pods) -> Policy:
         if not hasattr(globals()[name], "py_func"):
             globals()[name] = compiler(globals()[name], forceinline=True, error_model="numpy")
     found = prices_of(nodes, pods)
-    return Policy(score, (found.worth, found.need, found.hinges, found.host))
+    return Policy(score, (found.worth[0], found.need[0], found.hinges, found.host))
 
 
 def prices_of(nodes: Nodes, pods: Pods) -> Prices:
-    shapes, count = np.unique(
-        np.stack([pods.cpu_milli, pods.memory_mib, pods.gpus, pods.gpu_milli]), axis=1, return_counts=True
-    )
-    cpu, memory, gpus, milli = shapes
-    workload = Workload(cpu.astype(float), memory.astype(float), gpus, -(-milli // UNIT), count.astype(float))
-    sums = (int(each.sum()) for each in (nodes.gpus, nodes.cpu_milli, nodes.memory_mib))
-    return prices(workload, Means(*sums))
+    card, cards = np.array([GPU_MILLI]), np.array([nodes.gpus.sum()])
+    return prices(workload_of(pods), Stock(card, cards, int(nodes.cpu_milli.sum()), int(nodes.memory_mib.sum())))
+
+
+def workload_of(pods: Pods) -> Workload:
+    """How often each shape stands in the trace. A milli of a GPU stands for a MiB of a card that has 1000."""
+    table = np.stack([pods.cpu_milli, pods.memory_mib, pods.gpus, pods.gpu_milli])
+    (cpu, memory, gpus, milli), count = np.unique(table, axis=1, return_counts=True)
+    return Workload(cpu.astype(float), memory.astype(float), gpus, milli, count.astype(float))
 
 
 def score(state: State, requests: Requests, data: tuple[Floats, ...], pod: int, node: int) -> Points:

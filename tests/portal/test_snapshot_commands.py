@@ -24,6 +24,9 @@ def test_a_snapshot_explains_what_would_happen_to_a_job(tmp_path: Path) -> None:
     said = run("explain", str(file), str(fits.pk))
     assert f"job {fits.pk} would be placed by ask 0" in said
     assert "n1 as container" in said
+    assert "n1 as container" in run("explain", str(file), str(fits.pk), "--rule", "least-loss/1")
+    with pytest.raises(CommandError, match="invalid choice: 'luck/1'"):
+        run("explain", str(file), str(fits.pk), "--rule", "luck/1")
     said = run("explain", str(file), str(never.pk), "--nodes")
     assert "can never run on this fleet" in said
     assert "card_memory_total 1" in said

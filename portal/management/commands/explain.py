@@ -1,12 +1,14 @@
 """Replay the engine on a snapshot file and tell, for one job, where it would go or why it waits."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from scheduler.engine.plan import explain, explain_nodes
+from scheduler.engine.score import RULES
 from scheduler.engine.serialise import from_json
 from scheduler.engine.types import Placement
 
@@ -18,12 +20,17 @@ class Command(BaseCommand):
         parser.add_argument("file")
         parser.add_argument("job", type=int)
         parser.add_argument("--nodes", action="store_true", help="one line a node")
+        parser.add_argument(
+            "--rule", choices=sorted(RULES), help="what another rule would do; by default the snapshot's"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             taken = from_json(json.loads(Path(options["file"]).read_text(encoding="utf-8")))
         except (OSError, ValueError, RecursionError) as error:
             raise CommandError(f"{options['file']}: {error}") from None
+        if options["rule"]:
+            taken = replace(taken, rule=options["rule"])
         if options["job"] not in {job.id for job in taken.jobs}:
             raise CommandError(f"job {options['job']} is not queued in this snapshot ({len(taken.jobs)} jobs are)")
         verdict = explain(taken, options["job"])

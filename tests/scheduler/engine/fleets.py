@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from ledger.vocabulary import AskForm, Distance, Form, Interconnect
+from scheduler.engine.score import RULES
 from scheduler.engine.types import Ask, CardView, JobView, NodeView, Reserve, Snapshot
 
 ALL_FORMS = frozenset(Form)
@@ -205,4 +206,5 @@ def snapshots(draw: st.DrawFn, max_nodes: int = 5, max_jobs: int = 6, reserves: 
     jobs = [some_job(Random(seed), n) for n, seed in enumerate(draw(st.lists(SEEDS, max_size=max_jobs)), start=1)]
     kept = st.builds(Reserve, zone_id=st.sampled_from((4, 1, 9)), model=st.sampled_from("ABC"), mib=st.integers(0, 90))
     reserved = draw(st.lists(kept, max_size=2)) if reserves else []
-    return snapshot(nodes, *jobs, seed=draw(st.integers(0, 3)), reserves=tuple(reserved))
+    rule = draw(st.sampled_from(sorted(RULES)))
+    return snapshot(nodes, *jobs, seed=draw(st.integers(0, 3)), reserves=tuple(reserved), rule=rule)

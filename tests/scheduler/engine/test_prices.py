@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from scheduler.engine import loss
-from scheduler.engine.fleet import Floats
-from scheduler.engine.prices import PARTS, Means, Workload, first_guess, piece_prices, prices
+from scheduler.engine.arrays import Floats
+from scheduler.engine.prices import PARTS, Stock, Workload, first_guess, piece_prices, prices
 
-FLEET = Means(cards=8, cpu_milli=80_000, host_memory_mib=800_000)
+FLEET = Stock(np.array([100]), np.array([8]), cpu_milli=80_000, host_memory_mib=800_000)
+NOTHING = Stock(np.array([], dtype=np.int64), np.array([], dtype=np.int64), 0, 0)
 demands = st.dictionaries(st.integers(1, PARTS), st.integers(1, 500), min_size=1, max_size=12)
 
 
@@ -25,7 +26,7 @@ def demand_of(wanted: dict[int, int]) -> Floats:
 
 def workload(*rows: tuple[float, float, int, int, float]) -> Workload:
     cpu, memory, cards, part, count = (np.array(column) for column in zip(*rows, strict=True))
-    return Workload(cpu.astype(float), memory.astype(float), cards, part, count.astype(float))
+    return Workload(cpu.astype(float), memory.astype(float), cards, part, count.astype(float))  # a card has 100 MiB
 
 
 def all_patterns(sizes: list[int], room: int = PARTS) -> list[list[int]]:
@@ -79,8 +80,8 @@ class TestPieces:
 class TestPrices:
     def test_a_piece_costs_for_every_request_that_is_too_large_for_it(self) -> None:
         found = prices(workload((1_000, 1_000, 1, 100, 3), (1_000, 1_000, 1, 50, 1)), FLEET)
-        assert found.piece[[50, 100]].tolist() == pytest.approx([0.5, 1])
-        assert found.worth[[50, 100]].tolist() == pytest.approx([0.5 - 0.1 * 0.5 * 0.75, 1])
+        assert found.piece[0, [50, 100]].tolist() == pytest.approx([0.5, 1])
+        assert found.worth[0, [50, 100]].tolist() == pytest.approx([0.5 - 0.1 * 0.5 * 0.75, 1])
 
     def test_cpu_and_memory_are_those_of_the_work_on_cards(self) -> None:
         found = prices(workload((4_000, 10_000, 1, 100, 1), (8_000, 30_000, 2, 100, 1)), FLEET)
@@ -90,10 +91,10 @@ class TestPrices:
     def test_where_cpu_is_scarce_a_piece_wants_what_can_fill_it(self) -> None:
         plenty = prices(workload((1_000, 1_000, 1, 60, 5)), FLEET)
         assert plenty.hinges[2, 1] == 0
-        assert plenty.need[40] == pytest.approx(0.4)
+        assert plenty.need[0, 40] == pytest.approx(0.4)
         scarce = prices(workload((10_000, 1_000, 1, 60, 5), (50_000, 0, 0, 0, 5)), FLEET)
         assert scarce.hinges[2, 1] == pytest.approx(0.05)
-        assert scarce.need[[40, 60]].tolist() == pytest.approx([0, 1])
+        assert scarce.need[0, [40, 60]].tolist() == pytest.approx([0, 1])
 
     def test_without_history_and_with_cpu_work_alone_there_is_a_first_guess(self) -> None:
         guess = prices(first_guess(FLEET), FLEET)
@@ -101,10 +102,10 @@ class TestPrices:
             found = prices(known, FLEET)
             assert found.worth.tolist() == guess.worth.tolist()
             assert found.hinges.tolist() == guess.hinges.tolist()
-        assert guess.piece[[25, 50, 100]].tolist() == pytest.approx([0.25, 0.5, 1])
+        assert guess.piece[0, [25, 50, 100]].tolist() == pytest.approx([0.25, 0.5, 1])
 
     def test_a_fleet_of_nothing_and_work_that_asks_for_no_cpu_are_lawful(self) -> None:
-        for fleet in (FLEET, Means(0, 0, 0)):
+        for fleet in (FLEET, NOTHING):
             found = prices(workload((0, 0, 1, 50, 1)), fleet)
             assert np.isfinite(found.hinges).all()
             assert np.isfinite(found.host).all()

@@ -137,7 +137,7 @@ def test_every_node_is_feasible_or_refused_once_for_each_ask(snapshot: Snapshot)
 @some
 @given(snapshots(), st.data())
 def test_a_fleet_corrected_between_ticks_plans_like_a_new_one(snapshot: Snapshot, data: st.DataObject) -> None:
-    rest = {"at": snapshot.at, "seed": snapshot.seed, "reserves": snapshot.reserves}
+    rest = {"at": snapshot.at, "seed": snapshot.seed, "reserves": snapshot.reserves, "rule": snapshot.rule}
     fleet = Fleet(snapshot.nodes)
     first = planning.plan_fleet(fleet, snapshot.jobs, **rest)
     assert first == planning.plan(snapshot)
