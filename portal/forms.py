@@ -79,7 +79,7 @@ class SubmitForm(forms.Form):
     form = forms.ChoiceField(
         label=_("Form"), choices=lambda: labels.choices("ask_form"), help_text=_("Automatic: whichever is ready first.")
     )
-    nodes = forms.IntegerField(label=_("Nodes"), initial=1, min_value=1, max_value=BIG)
+    nodes = forms.IntegerField(label=pgettext_lazy("number", "Nodes"), initial=1, min_value=1, max_value=BIG)
     cards_per_node = forms.IntegerField(
         label=_("Cards per node"), initial=1, min_value=0, max_value=BIG, help_text=_("0: no card, CPU only.")
     )

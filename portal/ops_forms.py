@@ -29,7 +29,9 @@ class QueueFilter(FilterForm):
     project = forms.ChoiceField(label=_("Project"), required=False)
     hardware = forms.ChoiceField(label=_("Hardware"), required=False, choices=[ANY, *HARDWARE])
     held = forms.ChoiceField(
-        label=_("Held"), required=False, choices=[ANY, ("yes", _("only held")), ("no", _("only not held"))]
+        label=pgettext_lazy("job", "Held"),
+        required=False,
+        choices=[ANY, ("yes", _("only held")), ("no", _("only not held"))],
     )
 
 

@@ -83,8 +83,8 @@ TASKS: Final[Mapping[str, Text]] = {
 }
 
 ACTS: Final[Mapping[str, Text]] = {
-    "hold": pgettext_lazy("queue", "Hold"),
-    "release": pgettext_lazy("queue", "Release"),
+    "hold": pgettext_lazy("queue", "Hold jobs"),
+    "release": pgettext_lazy("queue", "Release jobs"),
     "bump": pgettext_lazy("queue", "Change priority"),
     "cancel": pgettext_lazy("queue", "Cancel jobs"),
 }

@@ -5,7 +5,7 @@ judged by scheduler.zone_proposals, scheduler.zones and ledger.holds.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from django import forms
@@ -21,10 +21,20 @@ from portal.forms import BIG, HARDWARE, FilterForm, ReasonForm, StyledForm, styl
 LONGEST_LIST: Final = 200_000  # characters
 MOST_NODES: Final = 5_000
 ZONE_FIELD: Final = "zone-"
+WHY_HELD: Final[Mapping[HoldKind, labels.Text]] = {  # what a person may give; the states themselves say "held: …"
+    HoldKind.MAINTENANCE: pgettext_lazy("why held", "maintenance"),
+    HoldKind.FAULT: pgettext_lazy("why held", "fault"),
+    HoldKind.DRILL: pgettext_lazy("why held", "drill"),
+}
 
 
 def _reason(label: Any, **values: Any) -> forms.CharField:
     return forms.CharField(label=label, max_length=LONGEST_REASON, **values)
+
+
+class ZoneField(forms.ModelChoiceField):
+    def label_from_instance(self, zone: Any) -> str:
+        return str(zone.title)
 
 
 class ListPlanForm(StyledForm):
@@ -34,7 +44,7 @@ class ListPlanForm(StyledForm):
         widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false", "class": "mono"}),
         help_text=_("Host names, separated by spaces, commas or lines."),
     )
-    to_zone = forms.ModelChoiceField(
+    to_zone = ZoneField(
         label=_("To zone"), queryset=Zone.objects.order_by("slug"), to_field_name="slug", empty_label=None
     )
 
@@ -60,7 +70,7 @@ class RatioPlanForm(StyledForm):
         self.zones = zones
         for zone in zones:
             self.fields[f"{ZONE_FIELD}{zone.slug}"] = forms.IntegerField(
-                label=f"{zone.title} ({zone.slug})", required=False, min_value=0, max_value=BIG
+                label=zone.title, required=False, min_value=0, max_value=BIG
             )
         style(self)
 
@@ -86,10 +96,7 @@ class ConfirmPlanForm(StyledForm):
 class HoldForm(ReasonForm):
     kind = forms.ChoiceField(
         label=_("Why it is taken out"),
-        choices=lambda: [
-            (str(kind), labels.look("hold", kind).label)
-            for kind in (HoldKind.MAINTENANCE, HoldKind.FAULT, HoldKind.DRILL)
-        ],
+        choices=[(str(kind), why) for kind, why in WHY_HELD.items()],
     )
     field_order = ("kind", "reason")
 
@@ -117,7 +124,7 @@ class MomentForm(FilterForm):
     """Who held it when: a moment of the past."""
 
     at = forms.DateTimeField(
-        label=_("Who held it at"),
+        label=_("Moment"),
         required=False,
         widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S"),
     )

@@ -112,6 +112,7 @@ def _placement(allocations: Sequence[Allocation]) -> list[dict[str, Any]]:
             "driver": a.driver,
             "simulated": a.node.simulated,
             "zone": a.zone_then.slug if a.zone_then else None,
+            "zone_title": a.zone_then.title if a.zone_then else None,
             "state": a.state,
             "cpu_milli": a.cpu_milli,
             "host_memory_mib": a.host_memory_mib,

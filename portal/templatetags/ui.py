@@ -6,6 +6,7 @@ The HTML itself is in templates/partials/. Nothing here reads the database.
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable
 from typing import Any
 
 from django import template
@@ -13,13 +14,16 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.formats import number_format
+from django.utils.translation import get_language, pgettext
 from django.utils.translation import gettext as _
 
 from portal import labels
+from portal.api.company import HIDDEN
 
 register = template.Library()
 
 GIB = 1024
+FINE = 10  # GiB; below it two decimals are told
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
 SHORT_ID = 16
 
@@ -59,12 +63,14 @@ def when(moment: dt.datetime | str | None, form: str = "full") -> dict[str, Any]
 
 @register.filter
 def mib(value: int | None) -> str:
-    """MiB for people: 512 MiB, 24 GiB, 79.6 GiB."""
+    """MiB for people: 512 MiB, 2.75 GiB, 24 GiB, 79.6 GiB. Small shares are told apart by the second decimal."""
     if value is None:
         return "—"
     if abs(value) < GIB:
         return f"{value} MiB"
-    return f"{number_format(value / GIB, decimal_pos=0 if value % GIB == 0 else 1)} GiB"
+    if value % GIB == 0:
+        return f"{number_format(value // GIB)} GiB"
+    return f"{number_format(round(value / GIB, 2 if abs(value) < FINE * GIB else 1))} GiB"
 
 
 @register.filter
@@ -96,6 +102,24 @@ def grouped(value: float | None, decimals: int = 0) -> str:
     return "—" if value is None else f"{value:,.{decimals}f}".replace(",", "\u202f")
 
 
+@register.simple_tag
+def gap() -> str:
+    """The space after a colon or a full stop; full-width marks bring their own."""
+    return "" if (get_language() or "").startswith("zh") else " "
+
+
+@register.filter
+def listed(names: Iterable[Any]) -> str:
+    """Names side by side, with the comma of the language."""
+    return pgettext("list", ", ").join(str(name) for name in names)
+
+
+@register.filter
+def project_names(names: Iterable[str] | None) -> str:
+    """Those of portal.api.company: other people's projects have no name there."""
+    return listed(_("another project") if name == HIDDEN else name for name in names or ()) or _("nobody")
+
+
 @register.filter
 def or_dash(value: Any) -> Any:
     """A dash for what is not known; 0 is known."""
@@ -121,4 +145,6 @@ def cell(column: Any, row: Any) -> Any:
     value = column.value(row)
     if isinstance(value, dt.datetime):
         return render_to_string("partials/when.html", when(value, "short"))
+    if column.number and isinstance(value, int):
+        return grouped(value)
     return or_dash(value)

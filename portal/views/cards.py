@@ -42,6 +42,7 @@ def _status(name: str) -> Any:
 
 COLUMNS: Final = (
     Column("card", gettext_lazy("Card"), lambda r: r.card.uuid, "cards/cells/card.html", ("card__uuid",), always=True),
+    Column("state", gettext_lazy("State"), _state, "cards/cells/state.html"),
     Column("model", gettext_lazy("Model"), lambda r: r.card.model, sort=("card__model",)),
     Column("node", gettext_lazy("Node"), lambda r: r.seat.node.hostname, "cards/cells/node.html", ("node__hostname",)),
     Column("slot", gettext_lazy("Slot"), lambda r: r.seat.slot, sort=("slot",), number=True),
@@ -61,7 +62,6 @@ COLUMNS: Final = (
         ("taken_mib",),
         number=True,
     ),
-    Column("state", gettext_lazy("State"), _state, "cards/cells/state.html"),
     Column(
         "temperature",
         gettext_lazy("Temperature (°C)"),

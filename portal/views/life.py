@@ -16,7 +16,6 @@ from django.core.paginator import Page, Paginator
 from django.db.models import Exists, F, Model, OuterRef, Q, QuerySet, Value
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 
 from ledger.models import (
     Allocation,
@@ -33,19 +32,14 @@ from ledger.models import (
     User,
 )
 from portal import labels
-from portal.labels import Look, Text
+from portal.labels import Look
 from portal.templatetags.ui import mib
 from portal.typed import page_number
+from portal.views import life_words
 
 LINES: Final = 30
+LONGEST_ZONE: Final = 60  # characters of a title
 # told by seats, holds and zone periods themselves
-ACTS: Final[Mapping[str, Text]] = {  # of the audit trail, as a life story words them
-    "node.registered": gettext_lazy("joins the fleet"),
-    "node.updated": gettext_lazy("its entry changes"),
-    "node.resized": gettext_lazy("its size changes"),
-    "node.blocks.cut": gettext_lazy("cut into blocks"),
-    "node.token.created": gettext_lazy("a token for its agent"),
-}
 TOLD: Final = ("node.zone.moved", "card.appeared", "card.moved", "card.left")
 ENDED: Final = Q(period__upper_inf=False)
 Light = QuerySet[Any, Any]
@@ -184,9 +178,8 @@ def _name(person: User | None, rule: str = "") -> str:
 
 
 def _tell_audit(at: dt.datetime, event: AuditEvent, _ends: Any) -> Line:
-    sides = [", ".join(f"{k}: {v}" for k, v in (side or {}).items()) for side in (event.before, event.after)]
-    detail = " → ".join(side for side in sides if side)
-    return Line(at, Look(ACTS.get(event.verb, event.verb), "✎"), detail, _name(event.actor), event.reason)
+    detail = life_words.detail(event)
+    return Line(at, Look(life_words.act(event), "✎"), detail, _name(event.actor), event.reason)
 
 
 def _tell_seat(at: dt.datetime, seat: CardSeat, _ends: Any) -> Line:
@@ -254,7 +247,7 @@ def _tell_share_end(at: dt.datetime, share: CardShare, jobs: Mapping[int, Job]) 
 
 
 def _tell_zone(at: dt.datetime, member: NodeZone, _ends: Any) -> Line:
-    return Line(at, Look(_("enters zone %(zone)s") % {"zone": member.zone.slug}, "⇄", "go"), member.zone.title)
+    return Line(at, Look(_("enters zone %(zone)s") % {"zone": member.zone.title[:LONGEST_ZONE]}, "⇄", "go"))
 
 
 def _tell_fault(at: dt.datetime, fault: Fault, _ends: Any) -> Line:
@@ -269,7 +262,7 @@ def _tell_fault_end(at: dt.datetime, fault: Fault, _ends: Any) -> Line:
 
 
 def _tell_boot(at: dt.datetime, boot: NodeBoot, _ends: Any) -> Line:
-    return Line(at, Look(_("first report after a boot"), "↻"), boot.boot_id[:16])
+    return Line(at, Look(_("first report after a boot"), "↻"), life_words.boot(boot.boot_id))
 
 
 TELLERS: Final[Mapping[str, Callable[..., Line]]] = {

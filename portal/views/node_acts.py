@@ -103,6 +103,7 @@ def _preview(request: HttpRequest, of: str, verb: str, keys: Sequence[str], form
         "targets": targets,
         "complaint": complaint,
         "idle": all(target.work is None for target in targets),
+        "vain": verb == "return" and not any(target.ending for target in targets),
     }
     return render(request, "nodes/act.html", context, status=422 if complaint or form.errors else 200)
 

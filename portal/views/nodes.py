@@ -19,6 +19,7 @@ from portal import labels
 from portal.forms import NodeFilter, card_models, zone_choices
 from portal.tables import Action, Column, Table
 from portal.views import life
+from portal.views.fleet_cells import place_name
 from portal.views.fleet_rows import filtered_nodes, node_rows
 from portal.views.gate import signed_in, viewer
 from portal.zone_forms import MomentForm
@@ -146,6 +147,7 @@ def node_page(request: HttpRequest, hostname: str) -> HttpResponseBase:
     context = {
         "row": row,
         "node": node,
+        "place": place_name((node.site, node.room, node.rack)),
         "faults": Fault.objects.filter(node=node, cleared_at=None).select_related("card").order_by("-last_seen")[:20],
         "zone_periods": node.zone_periods.select_related("zone").order_by("-period")[:20],
         "moves": [move for move in moves[:20] if move.state in OPEN_MOVES],

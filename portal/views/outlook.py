@@ -12,6 +12,7 @@ from typing import Any, Final
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 from django.views.decorators.http import require_POST, require_safe
 
 from ledger.models import Job, Project, User
@@ -143,9 +144,9 @@ def sooner_words(sooner: Sooner) -> dict[str, Any]:
         table = {"form": "ask_form", "interconnect": "interconnect", "distance": "distance"}.get(name)
         word = str(labels.look(table, str(value)).label) if table else _amount(name, value)
         label = str(SubmitForm.base_fields[PAGE_FIELDS.get(name, name)].label)
-        words.append(f"{label}: {word}")
+        words.append(f"{label}{pgettext('separator', ': ')}{word}")
         fields[PAGE_FIELDS.get(name, name)] = value / 1000 if name == "cpu_milli" else value
-    return {"words": "; ".join(words), "fields": json.dumps(fields), "hostname": sooner.hostname}
+    return {"words": pgettext("separator", "; ").join(words), "fields": json.dumps(fields), "hostname": sooner.hostname}
 
 
 def _amount(name: str, value: Any) -> str:

@@ -13,7 +13,7 @@ from django.db.models import Count, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, pgettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from ledger.clock import database_now
@@ -65,8 +65,14 @@ MOVE_COLUMNS: Final = (
         ("node__hostname",),
         always=True,
     ),
-    Column("from", gettext_lazy("From"), lambda m: m.from_zone.slug if m.from_zone else "", sort=("from_zone__slug",)),
-    Column("to", gettext_lazy("To"), lambda m: m.to_zone.slug, sort=("to_zone__slug",)),
+    Column(
+        "from",
+        pgettext_lazy("zone", "From"),
+        lambda m: m.from_zone.title if m.from_zone else "",
+        "zones/cells/from.html",
+        ("from_zone__title",),
+    ),
+    Column("to", pgettext_lazy("zone", "To"), lambda m: m.to_zone.title, "zones/cells/to.html", ("to_zone__title",)),
     Column(
         "state", gettext_lazy("State"), lambda m: labels.text("zone_move", m.state), "zones/cells/move.html", ("state",)
     ),
@@ -170,6 +176,7 @@ def _preview(request: HttpRequest, proposal: Proposal, form: ConfirmPlanForm, *,
     rows = plan_parts.preview_rows(proposal, known, viewer(request))
     busy = [row for row in rows if row.work]
     observed = zone_proposals.watching(proposal, database_now())
+    form.fields["override_reason"].required = bool(observed)  # the writer refuses a plan without it
     context = {
         "form": form,
         "proposal": proposal,
@@ -256,12 +263,19 @@ def _plan_answer(request: HttpRequest, plan: Any, form: ReasonForm, status: int 
         "t": table.context(),
         "parts": [(str(state), getattr(plan, str(state))) for state in MoveState],
         "running": running,
+        "targets": _by_title(plan.targets),
         "form": form,
         "may_cancel": planner and running,
         "may_undo": planner and not running and getattr(plan, str(MoveState.MOVED)) > 0,
         "undone_by": list(plan.undone_by.order_by("pk")),
     }
     return render(request, "zones/plan.html", context, status=status)
+
+
+def _by_title(targets: dict[str, int]) -> list[tuple[str, int]]:
+    """The targets of a plan by ratio; other plans have none."""
+    titles = dict(Zone.objects.filter(slug__in=targets).values_list("slug", "title")) if targets else {}
+    return [(titles.get(slug, slug), count) for slug, count in targets.items()]
 
 
 def _with_work(moves: list[Any], user: User) -> list[Any]:

@@ -18,6 +18,7 @@
   const LABEL = 17; // a rack's name
   const SHORTEST = 150; // pixels that a rack's name gets at least
   const APART = 12; // racks
+  const LOWEST = 160; // pixels of a map of few cards
   const WIDE = 8; // cards side by side in a node
   const AGAIN_MS = 20000;
 
@@ -186,10 +187,14 @@
 
   function arrange() {
     const width = Math.max(60, view.clientWidth);
+    view.style.height = ""; // as the style sheet says: what the map may take at most
+    const most = view.clientHeight;
     for (size of SIZES) {
       layOut(width);
-      if (height <= view.clientHeight) break;
+      if (height <= most) break;
     }
+    // Few cards take what they need. The height is the same each time, so the observer of the view comes to rest.
+    view.style.height = height < most ? Math.max(LOWEST, height) + "px" : "";
     room.style.height = height + "px";
   }
 
@@ -340,7 +345,9 @@
 
   function mib(amount) {
     if (amount < 1024) return amount + " MiB";
-    return (amount % 1024 ? (amount / 1024).toFixed(1) : String(amount / 1024)) + " GiB";
+    if (amount % 1024 === 0) return amount / 1024 + " GiB";
+    const rounded = Number((amount / 1024).toFixed(amount < 10240 ? 2 : 1)); // as the filter `mib` of the pages
+    return (Number.isInteger(rounded) ? rounded.toFixed(1) : rounded) + " GiB";
   }
 
   function legendWord(name, key) {
@@ -534,6 +541,7 @@
   form.elements.rack.addEventListener("change", () => form.requestSubmit());
   view.addEventListener("scroll", draw, { passive: true });
   new ResizeObserver(() => { if (data) { arrange(); draw(); } }).observe(view);
+  window.addEventListener("resize", () => { if (data) { arrange(); draw(); } }); // the height of a shrunk view is its own
   new MutationObserver(() => { if (data) recolour(); })
     .observe(document.documentElement, { attributes: true, attributeFilter: ["data-bs-theme"] });
   window.setInterval(() => { if (!document.hidden) load(); }, AGAIN_MS);

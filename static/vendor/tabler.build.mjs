@@ -12,7 +12,10 @@ import { about, read, terms } from "./terms.mjs";
 const [output, project] = process.argv.slice(2);
 const PAGES = { templates: /\.html$/, "static/js": /\.js$/, portal: /^(forms|zone_forms)\.py$/ }; // folder: names
 const PARTS = ["collapse", "dropdown"];
-const COMPOSED = ["alert-danger", "alert-info", "alert-success", "alert-warning"]; // from the level of a message
+const COMPOSED = [
+  ...["alert-danger", "alert-info", "alert-success", "alert-warning"], // from the level of a message
+  "data-bs-popper", // set by Bootstrap's script on a menu of the navigation bar
+];
 
 const words = (text) => text.match(/[A-Za-z0-9_-]+/g) ?? [];
 const classes = (css) => new Set([...css.replace(/"[^"]*"/g, "").matchAll(/\.(-?[_a-zA-Z][\w-]*)/g)].map(([, name]) => name));

@@ -13,6 +13,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from ledger import audit
 from ledger.clock import database_now
 from ledger.inventory import end_hold, place_hold
 from ledger.models import Card, CardShare, CardStatus, Fault, Job, Node, NodeBoot, NodeZone, User
@@ -242,6 +243,39 @@ class TestLifeStory:
         assert told[:4] == ["enters zone whole", "fault XID 79", "returned to the pool", "held: maintenance"]
         assert told[4] == "work begins"
         assert sorted(told[5:]) == ["card into slot 0", "card into slot 1", "enters zone flexible"]
+
+    def test_rows_of_the_trail_are_told_in_words(self, client_as: ClientAs, people: dict[str, User]) -> None:
+        node = factories.node("n1", cards=4)
+        facts: list[tuple[str, dict[str, Any] | None, dict[str, Any]]] = [
+            ("node.registered", None, {"hostname": "n1", "cards": 4, "model": "T4", "zone": "flexible"}),
+            ("node.blocks.cut", None, {"blocks": 2, "size": 2}),
+            ("node.blocks.cut", None, {"blocks": 1, "size": 1}),
+            ("node.resized", {"cpu_milli": 4000}, {"cpu_milli": 8000}),
+            ("node.up", {"state": "offline"}, {"state": "up"}),
+        ]
+        for verb, before, after in facts:
+            audit.record(actor=None, via="test", verb=verb, target=node, before=before, after=after)
+        NodeBoot.objects.create(node=node, boot_id="5a4cde8a-1111-2222-3333-444455556666", first_seen=database_now())
+        lines = client_as("operator").get("/nodes/n1/").context["story"].object_list
+        told = {(str(line.look.label), line.detail) for line in lines}
+        assert told >= {
+            ("joins the fleet", "4 cards · T4"),
+            ("cut into blocks", "2 blocks of 2 cards"),
+            ("cut into blocks", "1 block of 1 card"),
+            ("its size changes", "CPU cores: 4 → CPU cores: 8"),
+            ("reports again", ""),
+            ("first report after a boot", "boot 5a4cde8a…"),
+        }
+
+    def test_the_place_of_a_node_has_the_parts_that_are_known(self, client_as: ClientAs) -> None:
+        node = factories.node("n1", cards=1)
+        for parts, told in (
+            ({"rack": "r7"}, "r7"),
+            ({"site": "north", "rack": "r7"}, "north / r7"),
+            ({"rack": ""}, "—"),
+        ):
+            Node.objects.filter(pk=node.pk).update(**({"site": "", "room": "", "rack": ""} | parts))
+            assert f"<dt>Place</dt><dd>{told}</dd>" in client_as("researcher").get("/nodes/n1/").content.decode()
 
     def test_who_ended_a_hold_and_why_is_for_those_who_may_read_the_trail(
         self, client_as: ClientAs, running: Job, people: dict[str, User]

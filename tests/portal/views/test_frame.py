@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,6 +37,21 @@ def test_search_finds_what_one_may_see(client_as: ClientAs, people: dict[str, Us
     assert f"/jobs/{other.pk}/" in client_as("auditor").get("/search/?q=alpha").content.decode()
     assert "/jobs/?project=vision" in client_as("researcher").get("/search/?q=visio").content.decode()
     assert "project=outside" not in client_as("researcher").get("/search/?q=outside").content.decode()
+
+
+@pytest.mark.parametrize("text", ["", "alpha"])
+def test_the_page_of_the_search_has_a_field_of_its_own(client_as: ClientAs, text: str) -> None:
+    """On a phone the one in the menu is folded away."""
+    page = client_as("researcher").get(f"/search/?q={text}").content.decode()
+    main = page.partition("<main")[2]
+    assert re.search(rf'<input[^>]*name="q"[^>]*value="{text}"', main)
+    assert re.search(r'<button[^>]*type="submit">Search<', main)
+
+
+@pytest.mark.parametrize("path", ["/nodes/", "/cards/", "/machines/cards/hold/"])
+def test_pages_of_machines_are_under_nodes(client_as: ClientAs, path: str) -> None:
+    page = client_as("operator").get(path).content.decode()
+    assert re.findall(r'aria-current="page">(\w+)<', page.partition("</header>")[0]) == ["Nodes"]
 
 
 def test_a_number_or_a_node_goes_straight_there(client_as: ClientAs, people: dict[str, User]) -> None:

@@ -65,6 +65,32 @@ class TestActs:
         act(operator, NODES.format("hold"), ["n1", "n2"], kind="maintenance", sudo_password=factories.PASSWORD)
         assert held() == {("n1", "maintenance"), ("n2", "maintenance")}
 
+    def test_what_is_not_held_can_not_be_returned(self, operator: Client) -> None:
+        page = operator.get(f"{NODES.format('return')}?key=n2").content.decode()
+        assert "Nothing here can be returned." in page
+        assert 'name="confirm"' not in page
+        act(operator, NODES.format("hold"), ["n2"], kind="maintenance")
+        page = operator.get(f"{NODES.format('return')}?key=n1&key=n2").content.decode()
+        assert ("Nothing here can be returned." in page, 'name="confirm"' in page) == (False, True)
+
+    def test_what_a_rule_holds_can_not_be_returned_by_a_person(self, operator: Client) -> None:
+        zones.make_plan(
+            proposal=propose_list(hostnames=["n1"], to_zone=factories.zone("whole", [Form.WHOLE])),
+            reason="x",
+            actor=User.objects.get(username="admin"),
+            via="test",
+        )
+        page = operator.get(f"{NODES.format('return')}?key=n1").content.decode()
+        assert ("stays:" in page, "Nothing here can be returned." in page) == (True, True)
+        refused = act(operator, NODES.format("return"), ["n1"])
+        assert (refused.status_code, "alert-danger" in refused.content.decode()) == (422, True)
+
+    @pytest.mark.parametrize(("path", "keys", "told"), [(NODES, ["n1"], "1 node"), (CARDS, ["n1-card-0"], "1 card")])
+    def test_a_preview_counts_what_it_is_about(self, operator: Client, path: str, keys: list[str], told: str) -> None:
+        page = operator.post(path.format("hold"), {"key": keys}).content.decode()
+        assert f">{told}</span>" in page
+        assert ">maintenance</option>" in page
+
     def test_hold_two_nodes(self, operator: Client, people: dict[str, User]) -> None:
         response = act(operator, NODES.format("hold"), ["n1", "n2"], kind="maintenance")
         assert (response.status_code, response["Location"]) == (302, "/nodes/?hardware=simulated")

@@ -133,12 +133,17 @@ class TestActs:
         assert "Left out, because no job of that number waits now: 999999999, x" in many.content.decode()
         assert {waiting(job) for job in jobs} == {("queued", False, 0), ("queued", False, 5)}
 
+    def test_no_choice_is_told_from_a_choice_that_does_not_wait(self, client_as: ClientAs, jobs: list[Job]) -> None:
+        client = client_as("operator")
+        assert "No job is chosen." in client.get("/ops/queue/hold/").content.decode()
+        assert "None of the chosen jobs waits." in client.get("/ops/queue/hold/?key=999999999").content.decode()
+
     def test_hold_and_release(self, client_as: ClientAs, jobs: list[Job]) -> None:
         client = client_as("operator")
         done = post(client, "hold", *jobs[:2], reason="storage is full")
         assert (done.status_code, done["Location"]) == (302, "/ops/queue/")
         page = client.get("/ops/queue/")
-        assert "Hold: done for 2 jobs." in page.content.decode()
+        assert "Hold jobs: done for 2 jobs." in page.content.decode()
         assert "storage is full" in page.content.decode()
         assert {row.pk: row.cause for row in shown(page)} == {
             jobs[0].pk: "held_by_operator",

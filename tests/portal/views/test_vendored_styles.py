@@ -41,6 +41,13 @@ def test_the_classes_that_widgets_and_messages_get_have_rules() -> None:
         assert re.search(rf"\.{name}(?![\w-])", sheet), name
 
 
+def test_a_menu_of_the_navigation_bar_stays_inside_the_window() -> None:
+    """Bootstrap's script sets the attribute; no page names it."""
+    assert re.search(
+        r"\.dropdown-menu-end\[data-bs-popper\][^{]*\{[^}]*right:\s*0", (FOLDER / "tabler.min.css").read_text()
+    )
+
+
 def test_only_the_modules_that_the_build_knows_name_classes() -> None:
     portal = settings.BASE_DIR / "portal"
     naming = {

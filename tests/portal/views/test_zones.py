@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -51,8 +52,11 @@ class TestTheWay:
         plan = ZonePlan.objects.get()
         assert response["Location"] == f"/zones/plans/{plan.pk}/"
         assert (plan.state, plan.reason, where("n2"), where("n4")) == ("done", "more whole machines", "whole", "whole")
+        assert 'name="override_reason"' not in response.content.decode()
         again = by_list(admin, "n2", "flexible")
         assert f"Plan {plan.pk} changed the same zones" in again.content.decode()
+        assert again.context["form"].fields["override_reason"].required
+        assert 'Reason for not waiting<span class="required"' in again.content.decode()
         refused = confirm(admin, again)
         assert (refused.status_code, list(refused.context["form"].errors)) == (422, ["override_reason"])
         assert "more whole machines" in refused.content.decode()
@@ -64,6 +68,10 @@ class TestTheWay:
         confirm(admin, by_ratio(admin, zone_whole="2"))
         plan = ZonePlan.objects.get()
         assert (plan.kind, plan.targets, plan.moves.count()) == ("ratio", {"whole": 2}, 2)
+        Zone.objects.filter(slug="whole").update(title="Whole machines")
+        page = admin.get(f"/zones/plans/{plan.pk}/").content.decode()
+        assert re.search(r"Whole machines: <span[^>]*>2<", page)
+        assert 'title="Whole machines">Whole machines</span>' in page  # where each of the nodes goes
         assert (where("n1"), where("n2"), where("n3"), where("n4")) == ("flexible", "whole", "whole", "flexible")
 
     def test_by_percent(self, admin: Client, fleet: dict[str, Zone]) -> None:

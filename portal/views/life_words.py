@@ -1,0 +1,73 @@
+"""How the life story of a node or a card words the rows of the audit trail about it. Reads nothing, decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext, pgettext
+
+from ledger.models import AuditEvent
+from portal.labels import Text
+from portal.templatetags.ui import cores, listed, mib
+
+ACTS: Final[Mapping[str, Text]] = {
+    "node.registered": gettext_lazy("joins the fleet"),
+    "node.updated": gettext_lazy("its entry changes"),
+    "node.resized": gettext_lazy("its size changes"),
+    "node.blocks.cut": gettext_lazy("cut into blocks"),
+    "node.token.created": gettext_lazy("a token for its agent"),
+    "node.up": gettext_lazy("reports again"),
+    "node.offline": gettext_lazy("reports no more"),
+    "node.retired": gettext_lazy("leaves the fleet"),
+}
+AMOUNTS: Final[Mapping[str, tuple[Text, Callable[[Any], str]]]] = {
+    "cpu_milli": (gettext_lazy("CPU cores"), cores),
+    "host_memory_mib": (gettext_lazy("Host memory"), mib),
+}
+SAID: Final = ("node.up", "node.offline", "node.retired")  # the act is all that there is to tell
+BOOT_SHOWN: Final = 8  # characters of the identity of a boot
+
+
+def act(event: AuditEvent) -> Text:
+    return ACTS.get(event.verb, event.verb)
+
+
+def detail(event: AuditEvent) -> str:
+    if event.verb in SAID:
+        return ""
+    after = event.after or {}
+    if event.verb == "node.blocks.cut" and {"blocks", "size"} <= after.keys():
+        return blocks(int(after["blocks"]), int(after["size"]))
+    if event.verb == "node.registered":  # its host name is that of the page; its zone has a line of its own
+        return " · ".join(_registered(after))
+    return " → ".join(side for side in (_side(event.before), _side(event.after)) if side)
+
+
+def blocks(count: int, size: int) -> str:
+    parts = {
+        "blocks": ngettext("%(n)d block", "%(n)d blocks", count) % {"n": count},
+        "cards": ngettext("%(n)d card", "%(n)d cards", size) % {"n": size},
+    }
+    return pgettext("size of blocks", "%(blocks)s of %(cards)s") % parts
+
+
+def boot(boot_id: str) -> str:
+    shown = boot_id if len(boot_id) <= BOOT_SHOWN else f"{boot_id[:BOOT_SHOWN]}…"
+    return _("boot %(id)s") % {"id": shown}
+
+
+def _registered(after: Mapping[str, Any]) -> list[str]:
+    cards = after.get("cards")
+    told = [] if cards is None else [ngettext("%(n)d card", "%(n)d cards", int(cards)) % {"n": int(cards)}]
+    return told + ([str(after["model"])] if after.get("model") else [])
+
+
+def _side(side: Mapping[str, Any] | None) -> str:
+    """The fields of one side; amounts with their unit, everything else as it was written."""
+    told = []
+    for name, value in (side or {}).items():
+        label, shown = AMOUNTS.get(name, (name, str))
+        told.append(f"{label}{pgettext('separator', ': ')}{shown(value)}")
+    return listed(told)
