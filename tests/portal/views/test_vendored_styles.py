@@ -44,7 +44,8 @@ def test_the_classes_that_widgets_and_messages_get_have_rules() -> None:
 def test_a_menu_of_the_navigation_bar_stays_inside_the_window() -> None:
     """Bootstrap's script sets the attribute; no page names it."""
     assert re.search(
-        r"\.dropdown-menu-end\[data-bs-popper\][^{]*\{[^}]*inset-inline-end:\s*0", (FOLDER / "tabler.min.css").read_text()
+        r"\.dropdown-menu-end\[data-bs-popper\][^{]*\{[^}]*inset-inline-end:\s*0",
+        (FOLDER / "tabler.min.css").read_text(),
     )
 
 
