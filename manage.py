@@ -20,7 +20,8 @@ def main(argv):
         sys.exit("GPU Commons needs Python 3.11 or newer; this is Python %s (%s)." % (found, sys.executable))
     sys.path.insert(0, HERE)
     command = argv[0] if argv else "help"
-    load_bootstrap().enter("test" if command == "test" else "run", argv)
+    bootstrap = load_bootstrap()
+    bootstrap.enter(bootstrap.kind_of(command), argv)
     if command == "up":
         from portal.up.run import main as up
 

@@ -21,6 +21,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 BASE = "requirements.txt"
 TESTS = "tests/requirements.txt"
 REQUIREMENTS = {"run": BASE, "test": TESTS}
+WITH_TESTS = ("test", "bench", "screenshots")  # commands that use packages which only tests need
 SKIP = "GPU_COMMONS_PYTHON_OK"
 
 
@@ -77,6 +78,11 @@ def inside(folder: Path) -> bool:
 def allowed_outside() -> bool:
     """Whether the caller asked to use its own environment, and that one has what is needed."""
     return os.environ.get(SKIP) == "1" and importlib.util.find_spec("django") is not None
+
+
+def kind_of(command: str) -> str:
+    """Which of REQUIREMENTS a command of manage.py needs."""
+    return "test" if command in WITH_TESTS else "run"
 
 
 def enter(kind: str, argv: Sequence[str]) -> None:

@@ -45,6 +45,14 @@ def test_the_requirements_of_the_tests_satisfy_up_too(environment: Environment) 
     assert environment.is_current(BASE)
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [("up", BASE), ("check_books", BASE), ("help", BASE), ("test", TESTS), ("bench", TESTS), ("screenshots", TESTS)],
+)
+def test_a_command_gets_the_packages_that_it_uses(command: str, name: str) -> None:
+    assert bootstrap.REQUIREMENTS[bootstrap.kind_of(command)] == name
+
+
 def test_installing_the_base_again_makes_the_tests_install_again(environment: Environment) -> None:
     environment.record(TESTS)
     environment.record(BASE)
