@@ -10,6 +10,7 @@ from django.contrib.sessions.models import Session
 from django.core.management import CommandError, call_command
 
 from ledger.models import User
+from portal.management.commands.screenshots import settle
 from tests import factories
 from tests.e2e.conftest import chromium_path
 
@@ -40,6 +41,15 @@ def test_each_page_in_each_look(live_server: Any, people: dict[str, User], tmp_p
     admin = User.objects.get(username="admin")
     assert (admin.locale, admin.theme) == (people["admin"].locale, people["admin"].theme)
     assert not Session.objects.exists()  # its session is ended
+
+
+def test_a_part_that_is_slow_is_waited_for(live_server: Any, people: dict[str, User], page: Any) -> None:
+    page.goto(f"{live_server.url}/sign-in/")
+    page.evaluate(
+        "() => { document.body.className = 'htmx-request'; setTimeout(() => document.body.className = '', 1500) }"
+    )
+    settle(page)
+    assert page.locator(".htmx-request").count() == 0
 
 
 def test_an_unknown_person_is_refused(people: dict[str, User], tmp_path: Path) -> None:

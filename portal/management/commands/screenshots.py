@@ -102,8 +102,13 @@ def _window(browser: Any, origin: str, key: str, locale: str, theme: str, width:
     context.close()
 
 
+def settle(page: Any) -> None:
+    """Wait for the parts that the page loads by itself. No text is run as code: the pages' own policy forbids it."""
+    page.wait_for_timeout(LOADING_MS)
+    page.wait_for_selector(".htmx-request:not([hidden])", state="detached", timeout=PATIENCE_MS)
+
+
 def _shoot(page: Any, address: str, file: Path) -> None:
     page.goto(address)
-    page.wait_for_timeout(LOADING_MS)  # parts that the page loads by itself
-    page.wait_for_function("!document.querySelector('.htmx-request:not([hidden])')", timeout=PATIENCE_MS)
+    settle(page)
     page.screenshot(path=str(file), full_page=True)
