@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 import zoneinfo
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from django import forms
 from django.conf import settings
@@ -51,6 +51,11 @@ ADVANCED: Final = (
     "preemptible",
     "simulated",
 )
+
+
+def choices_of(form: forms.BaseForm, name: str) -> forms.ChoiceField:
+    """A field of a form that is known to be a select."""
+    return cast(forms.ChoiceField, form.fields[name])
 
 
 def style(form: forms.BaseForm) -> None:
@@ -139,8 +144,8 @@ class SubmitForm(forms.Form):
     def __init__(self, *args: Any, projects: Iterable[Project], models: Iterable[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.projects = list(projects)
-        self.fields["project"].choices = [(p.slug, f"{p.title} ({p.slug})") for p in self.projects]  # type: ignore[attr-defined]
-        self.fields["model"].choices = [("", _("any")), *((m, m) for m in models)]  # type: ignore[attr-defined]
+        choices_of(self, "project").choices = [(p.slug, f"{p.title} ({p.slug})") for p in self.projects]
+        choices_of(self, "model").choices = [("", _("any")), *((m, m) for m in models)]
         style(self)
 
     def clean_command(self) -> list[str]:
@@ -233,7 +238,7 @@ class FilterForm(forms.Form):
     def __init__(self, data: QueryDict, *, known: Mapping[str, Iterable[tuple[str, Any]]]) -> None:
         super().__init__(data)
         for name, pairs in known.items():
-            self.fields[name].choices = [("", _("all")), *pairs]  # type: ignore[attr-defined]
+            choices_of(self, name).choices = [("", _("all")), *pairs]
         style(self)
         self.is_valid()
 

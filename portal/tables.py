@@ -121,7 +121,10 @@ class Table:
     def page(self) -> Page[Any]:
         """The page asked for; beyond the end is the last. Its `object_list` are rows."""
         page = Paginator(self.ordered, ROWS).get_page(self._number())
-        page.object_list = list(self.decorate(list(page.object_list)))
+        rows = page.object_list
+        if isinstance(rows, QuerySet):  # sorted by their keys alone; only the rows of the page are read whole
+            rows = self.ordered.filter(pk__in=rows.values("pk"))
+        page.object_list = list(self.decorate(list(rows)))
         return page
 
     def context(self) -> dict[str, Any]:

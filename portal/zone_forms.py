@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from django import forms
+from django.db.models import Exists, OuterRef, QuerySet
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
@@ -16,7 +17,7 @@ from ledger.models import Zone
 from ledger.reasons import LONGEST_REASON
 from ledger.vocabulary import HoldKind
 from portal import labels
-from portal.forms import BIG, HARDWARE, FilterForm, ReasonForm, StyledForm, style
+from portal.forms import BIG, HARDWARE, FilterForm, ReasonForm, StyledForm, choices_of, style
 
 LONGEST_LIST: Final = 200_000  # characters
 MOST_NODES: Final = 5_000
@@ -32,9 +33,20 @@ def _reason(label: Any, **values: Any) -> forms.CharField:
     return forms.CharField(label=label, max_length=LONGEST_REASON, **values)
 
 
+def named_zones() -> QuerySet[Zone]:
+    """All zones, each told whether another has the same title, so that no choice is blind (zone_name)."""
+    others = Zone.objects.filter(title__iexact=OuterRef("title")).exclude(pk=OuterRef("pk"))
+    return Zone.objects.annotate(alike=Exists(others)).order_by("slug")
+
+
+def zone_name(zone: Any) -> str:
+    """The title of one of named_zones; with the slug where the title alone would not do."""
+    return f"{zone.title} ({zone.slug})" if zone.alike else str(zone.title)
+
+
 class ZoneField(forms.ModelChoiceField):
     def label_from_instance(self, zone: Any) -> str:
-        return str(zone.title)
+        return zone_name(zone)
 
 
 class ListPlanForm(StyledForm):
@@ -44,9 +56,7 @@ class ListPlanForm(StyledForm):
         widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false", "class": "mono"}),
         help_text=_("Host names, separated by spaces, commas or lines."),
     )
-    to_zone = ZoneField(
-        label=_("To zone"), queryset=Zone.objects.order_by("slug"), to_field_name="slug", empty_label=None
-    )
+    to_zone = ZoneField(label=_("To zone"), queryset=named_zones(), to_field_name="slug", empty_label=None)
 
     def clean_nodes(self) -> list[str]:
         names = list(dict.fromkeys(name for name in re.split(r"[\s,;]+", self.cleaned_data["nodes"]) if name))
@@ -56,7 +66,7 @@ class ListPlanForm(StyledForm):
 
 
 class RatioPlanForm(StyledForm):
-    """One field a zone, named zone-<slug>; left empty, the zone gives and takes the rest."""
+    """One field for each of named_zones, named zone-<slug>; left empty, the zone gives and takes the rest."""
 
     hardware = forms.ChoiceField(label=_("Hardware"), choices=HARDWARE)
     model = forms.ChoiceField(label=_("Only nodes with this card model"), required=False)
@@ -66,11 +76,11 @@ class RatioPlanForm(StyledForm):
 
     def __init__(self, *args: Any, zones: Sequence[Zone], models: Iterable[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["model"].choices = [("", _("any")), *((m, m) for m in models)]  # type: ignore[attr-defined]
+        choices_of(self, "model").choices = [("", _("any")), *((m, m) for m in models)]
         self.zones = zones
         for zone in zones:
             self.fields[f"{ZONE_FIELD}{zone.slug}"] = forms.IntegerField(
-                label=zone.title, required=False, min_value=0, max_value=BIG
+                label=zone_name(zone), required=False, min_value=0, max_value=BIG
             )
         style(self)
 

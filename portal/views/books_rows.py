@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy, pgettext
 
 from portal import stacks
 from portal.books_form import BooksForm
+from portal.forms import choices_of
 from portal.labels import Text
 from portal.stacks import Balance, Band
 from portal.templatetags.ui import grouped, hours
@@ -142,7 +143,7 @@ class Page:
         if band is None or band.split not in LINKED or len(band.members) != 1:
             return ""
         (member,) = band.members
-        if member not in dict(self.form.fields[band.split].choices):  # type: ignore[attr-defined]
+        if not choices_of(self.form, band.split).valid_value(member):
             return ""
         kept = {name: self.form.data[name] for name in KEPT if self.form.data.get(name)}
         return f"{reverse('books')}?{urlencode(kept | {band.split: member})}"

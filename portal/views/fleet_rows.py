@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from django.db.models import Case, Count, Exists, OuterRef, Q, QuerySet, Subquery, Sum, Value, When
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery, Sum, Value
 from django.db.models.functions import Coalesce
 
 from ledger.fields import Interval
@@ -199,7 +199,7 @@ def filtered_nodes(chosen: dict[str, Any], *, simulated: bool) -> QuerySet[Node]
         form_now=Subquery(live.values("form")[:1]),
         model_now=Subquery(seats.values("card__model")[:1]),
         card_count=_counted(seats),
-        free=Coalesce(Case(When(offered(), then=_counted(seats.filter(~Q(card__in=busy_cards()))))), 0),
+        free=_counted(free_seats().filter(node=OuterRef("pk")).order_by()),
     )
     if free := chosen.get("free"):
         nodes = nodes.filter(free__gte=free)
@@ -210,22 +210,14 @@ def _counted(seats: QuerySet[CardSeat]) -> Coalesce:
     return Coalesce(Subquery(seats.values("node").annotate(n=Count("pk")).values("n")), 0)
 
 
-def offered() -> Q:
-    """Of nodes: up and not held."""
-    return Q(state=NodeState.UP) & ~Exists(Hold.objects.filter(NOW, node=OuterRef("pk")))
-
-
-def busy_cards() -> QuerySet[Any, int]:
-    """Cards that somebody holds a part of, or that are held. The database reads them once, also when each node asks."""
-    shares = CardShare.objects.filter(NOW).order_by().values_list("card_id", flat=True)
-    return shares.union(Hold.objects.filter(NOW, card__isnull=False).order_by().values_list("card_id", flat=True))
-
-
 def free_seats() -> QuerySet[CardSeat]:
-    """Seats whose card nobody holds any part of, on nodes that are up and not held."""
-    held = Hold.objects.filter(NOW).filter(Q(card=OuterRef("card")) | Q(node=OuterRef("node")))
-    taken = CardShare.objects.filter(NOW, card=OuterRef("card"))
-    return CardSeat.objects.filter(NOW, ~Exists(held), ~Exists(taken), node__state=NodeState.UP)
+    """Seats whose card nobody holds any part of, on nodes that are up and not held. What is taken and held is read
+    once, also where each node asks."""
+    taken = CardShare.objects.filter(NOW).order_by().values("card")
+    held = Hold.objects.filter(NOW).order_by()
+    cards, nodes = held.filter(card__isnull=False).values("card"), held.filter(node__isnull=False).values("node")
+    free = ~Q(card__in=taken) & ~Q(card__in=cards) & ~Q(node__in=nodes)
+    return CardSeat.objects.filter(NOW, free, node__state=NodeState.UP)
 
 
 def filtered_seats(chosen: dict[str, Any], *, simulated: bool) -> QuerySet[CardSeat]:

@@ -26,7 +26,7 @@ from portal.tables import Column, Table
 from portal.views import plan_parts
 from portal.views.fleet_rows import zone_rows
 from portal.views.gate import request_id, signed_in, viewer
-from portal.zone_forms import ConfirmPlanForm, ListPlanForm, RatioPlanForm
+from portal.zone_forms import ConfirmPlanForm, ListPlanForm, RatioPlanForm, named_zones
 from scheduler import zone_proposals, zones
 from scheduler.models import OPEN_MOVES, MoveState, PlanState, ZoneMove, ZonePlan
 from scheduler.zone_proposals import Proposal
@@ -146,7 +146,7 @@ def _targets(request: HttpRequest, form: RatioPlanForm) -> list[tuple[Any, Any]]
 
 
 def _ratio_form(request: HttpRequest, mode: str) -> RatioPlanForm:
-    known = {"zones": list(Zone.objects.order_by("slug")), "models": card_models()}
+    known = {"zones": list(named_zones()), "models": card_models()}
     initial = {"hardware": "simulated" if _simulated(request) else "real", "unit": "nodes"}
     return RatioPlanForm(request.POST if mode == "ratio" else None, initial=initial, **known)
 

@@ -16,7 +16,7 @@ from ledger.vocabulary import COMPUTE_UNITS, Form
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.intervals import Intervals, best_fit, gaps, length, lowest_fit
 from scheduler.engine.lens import Lens
-from scheduler.engine.prices import Prices, part
+from scheduler.engine.prices import Prices, parts
 from scheduler.engine.score import LEAST_LOSS
 from scheduler.engine.shape import Shape
 from scheduler.engine.topology import CardTopology, Group
@@ -147,12 +147,12 @@ class _CardChoice:
 
     def _loss(self, column: int, prices: Prices) -> float:
         """What the card loses of its worth."""
-        now, shape = self.fleet.now, self.shape
-        size = self.fleet.cards[self.row][column].memory_mib
-        free, compute = int(now.memory[column, self.row]), int(now.compute[column, self.row])
-        table = prices.worth[int(np.searchsorted(prices.sizes, size))]
-        left = (0, 0) if shape.full_cards else (free - shape.memory_mib, compute - shape.compute_milli)
-        return float(table[part(free, compute, size)] - table[part(*left, size)])
+        now, shape, at = self.fleet.now, self.shape, (column, self.row)
+        free, compute, size = now.memory[at], now.compute[at], self.fleet.fixed.memory[at]
+        used = (free, compute) if shape.full_cards else (shape.memory_mib, shape.compute_milli)
+        levels = parts(np.array([free, free - used[0]]), np.array([compute, compute - used[1]]), size)
+        before, after = prices.worth[np.searchsorted(prices.sizes, size)][levels]
+        return float(before - after)
 
     def _cost(self, columns: Columns, price: Mapping[int, float]) -> float:
         chosen = frozenset(columns)

@@ -15,10 +15,10 @@ from typing import Final
 
 import numpy as np
 
-from ledger.vocabulary import COMPUTE_UNITS, Form
+from ledger.vocabulary import Form
 from scheduler.engine.arrays import Bools, Floats, Ints
 from scheduler.engine.lens import Lens
-from scheduler.engine.prices import PARTS, Prices
+from scheduler.engine.prices import PARTS, Prices, parts
 from scheduler.engine.shape import FORMS
 
 WHOLE: Final = FORMS.index(Form.WHOLE)
@@ -54,7 +54,7 @@ def loss(look: Lens, wishes: Wishes) -> Floats:
     prices, shape = look.fleet.prices(look.shape.simulated), look.shape
     counted = look.present & ~look.fixed.card_held[:, look.rows]
     size = np.searchsorted(prices.sizes, look.memory)
-    size[~counted] = 0
+    size[~counted | (size == len(prices.sizes))] = 0  # rows of the other world may have larger cards; they are refused
     level = parts(look.free, look.compute, look.memory)
     worth = np.where(counted, _table(prices.worth, size, level), 0.0)
     need = np.where(counted, _table(prices.need, size, level), 0.0)
@@ -80,11 +80,6 @@ def could_be_whole(look: Lens) -> Bools:
     empty: Bools = (now.used_form[rows] == 0) & (now.allocations[rows] == 0)
     takes: Bools = fixed.zone_forms[WHOLE, rows] & fixed.drivers[WHOLE, rows]
     return empty & takes & (fixed.card_held[:, rows].sum(axis=0) == 0)
-
-
-def parts(free: Ints, compute: Ints, memory: Ints) -> Ints:
-    """Hundredths of each card that are free, rounded down: of its memory or its compute, whichever is less."""
-    return np.minimum(free * PARTS // np.maximum(memory, 1), compute * PARTS // COMPUTE_UNITS)
 
 
 def shortage(prices: Prices, cpu: Ints, memory: Ints, need: Floats) -> Floats:

@@ -97,9 +97,10 @@ def prices(workload: Workload, stock: Stock) -> Prices:
     )
 
 
-def part(free_mib: int, compute_milli: int, size_mib: int) -> int:
-    """Hundredths of a card that are free, rounded down: of its memory or its compute, whichever is less."""
-    return min(free_mib * PARTS // max(size_mib, 1), compute_milli * PARTS // COMPUTE_UNITS)
+def parts(free: Ints, compute: Ints, memory: Ints) -> Ints:
+    """Hundredths of cards that are free, rounded down: of their memory or their compute, whichever is less."""
+    found: Ints = np.minimum(free * PARTS // np.maximum(memory, 1), compute * PARTS // COMPUTE_UNITS)
+    return found
 
 
 def first_guess(stock: Stock) -> Workload:

@@ -5,7 +5,7 @@
 Prints one JSON object: by trace the mean allocation at 130 % of arrived demand in percent, for each policy over the
 seeds; `published` the same of the paper's runs, `equal` how many runs of a baseline came out as published to 2 decimals,
 `bound` (of the first so many seeds) what no policy without migration or refusal could pass. `Prices` is the score of
-scheduler/engine (prices.py and loss.py) with one set of weights for all traces; the others are fgd_replica's. Progress
+scheduler/engine (prices.py and priced.py) with one set of weights for all traces; the others are fgd_replica's. Progress
 goes to stderr. Everything takes about half an hour; FGD alone takes most of that.
 """
 
@@ -19,9 +19,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from scheduler.engine import loss
 from scheduler.engine.prices import PARTS, Prices, Stock, Workload, prices
-from tests.bench import bound, fgd_replica, openb
+from tests.bench import bound, fgd_replica, loss, openb
 from tests.bench.fgd_replica import Outcome, Points, Policy, Requests, State
 from tests.bench.openb import GPU_MILLI, Floats, Nodes, Pods
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from ledger.models import User
+from portal.management.commands import screenshots
 from scheduler import commands, observing, placing, snapshot
 from scheduler.drivers.registry import driver
 from scheduler.drivers.simulated import World
@@ -29,8 +29,7 @@ COMPLAINTS = (
 
 
 def chromium_path() -> str:
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    return path or pytest.skip("no chromium on this machine: apt-get install chromium")
+    return screenshots.chromium() or pytest.skip("no chromium on this machine: apt-get install chromium")
 
 
 @pytest.fixture(scope="module")

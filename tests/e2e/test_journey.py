@@ -54,7 +54,7 @@ def test_the_first_day_of_a_researcher(
     turn()
     page.wait_for_selector("#status >> text=n1")
     page.wait_for_selector("[aria-current=step] >> text=running")
-    page.wait_for_function("document.getElementById('log').textContent.includes('starts on n1')")
+    page.wait_for_selector("#log:has-text('starts on n1')")
 
     page.fill("[name=reason]", "seen enough")
     page.click("text=Cancel the job")
@@ -98,7 +98,7 @@ def test_what_a_job_writes_is_text_and_terminal_codes_are_dropped(
     for _ in range(len(whole) // 9 + 1):
         with page.expect_response(re.compile("/log/")):
             page.evaluate("htmx.trigger('#log-poll', 'more')")
-    page.wait_for_function("document.getElementById('log').textContent.endsWith('last')")
+    page.wait_for_selector("#log:has-text('last')")
     assert page.text_content("#log") == f"训练 begins\n100%\n{hostile}\nlast"
     assert page.title().startswith("Job")
     assert page.query_selector("#log img") is None

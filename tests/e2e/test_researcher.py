@@ -41,9 +41,9 @@ def test_a_researcher_submits_watches_cancels_and_clones(
     job = Job.objects.get(name="journey")
     turn()
     page.wait_for_selector(f"[aria-current=step] >> text={RUNNING[locale]}")
-    page.wait_for_function("document.getElementById('log').textContent.includes('starts on n1')")
+    page.wait_for_selector("#log:has-text('starts on n1')")
     page.fill("#log-search", "STARTS")
-    page.wait_for_function("document.getElementById('log-found').textContent === '1 / 1'")
+    page.wait_for_selector("#log-found:text-is('1 / 1')")
 
     page.click("a[href*='clone=']")  # two cards more than are free now
     page.wait_for_selector(f"#outlook .verdict-later >> text={WAITS[locale]}")

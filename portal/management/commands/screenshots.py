@@ -45,7 +45,7 @@ class Command(BaseCommand):
             from playwright.sync_api import Error, sync_playwright
         except ImportError:
             raise CommandError("playwright is not installed; `manage.py test` installs what tests need") from None
-        path = shutil.which("chromium") or shutil.which("chromium-browser")
+        path = chromium()
         if path is None:
             raise CommandError("there is no chromium on this machine: apt-get install chromium")
         client = Client()
@@ -100,6 +100,11 @@ def _window(browser: Any, origin: str, key: str, locale: str, theme: str, width:
     context.add_cookies([{"name": name, "value": value, "url": origin} for name, value in cookies.items()])
     yield context.new_page()
     context.close()
+
+
+def chromium() -> str | None:
+    """Where Debian's Chromium is; None when it is not installed."""
+    return shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 def settle(page: Any) -> None:

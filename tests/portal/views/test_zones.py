@@ -74,6 +74,15 @@ class TestTheWay:
         assert 'title="Whole machines">Whole machines</span>' in page  # where each of the nodes goes
         assert (where("n1"), where("n2"), where("n3"), where("n4")) == ("flexible", "whole", "whole", "flexible")
 
+    def test_zones_of_one_title_are_told_apart_where_one_is_chosen(self, admin: Client, fleet: dict[str, Zone]) -> None:
+        Zone.objects.filter(slug="whole").update(title="Spare machines")
+        Zone.objects.filter(slug="flexible").update(title="spare machines")
+        page = admin.get("/zones/plan/").content.decode()
+        for name in ("Spare machines (whole)", "spare machines (flexible)"):
+            assert page.count(name) == 2, name  # by list and by ratio
+        Zone.objects.filter(slug="flexible").update(title="Flexible")
+        assert "(whole)" not in admin.get("/zones/plan/").content.decode()
+
     def test_by_percent(self, admin: Client, fleet: dict[str, Zone]) -> None:
         confirm(admin, by_ratio(admin, unit="percent", zone_whole="50", zone_flexible="50"))
         assert ZonePlan.objects.get().moves.count() == 2

@@ -1,7 +1,5 @@
-"""What a placement makes worse on its node: the fall of the node's worth, in cards. Less is better.
-
-Plain loops over one node's numbers that a compiler can take as they are; every number depends on that node alone, so an
-answer stays right until the node changes.
+"""What a placement makes worse on one node, in cards, less is better: scheduler.engine.priced for one node at a time, in
+plain loops that a compiler can take as they are. A test compares the two on a whole run.
 """
 
 from __future__ import annotations
