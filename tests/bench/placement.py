@@ -38,7 +38,10 @@ def main() -> None:
     parser.add_argument("--traces", nargs="+", choices=openb.TRACES, default=openb.TRACES, metavar="TRACE")
     parser.add_argument("--seeds", nargs="+", type=int, choices=openb.SEEDS, default=openb.SEEDS, metavar="SEED")
     parser.add_argument("--policies", nargs="+", choices=(OURS, *openb.POLICIES), default=(OURS, *openb.POLICIES))
-    parser.add_argument("--bounds", type=int, default=3, help="seeds of each trace that get an upper bound")
+    many = range(len(openb.SEEDS) + 1)
+    parser.add_argument(
+        "--bounds", type=int, default=3, choices=many, metavar="N", help="seeds of each trace that get an upper bound"
+    )
     asked = parser.parse_args()
     print(json.dumps(measure(asked), indent=1))
 
