@@ -35,9 +35,20 @@ def wait_for(condition: Callable[[], Any], what: str) -> Any:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; a zombie that nobody has reaped yet does not."""
+    """Whether any thread of a process runs; a zombie that nobody has reaped yet does not.
+
+    All threads, since the first may have ended while another still holds the process's files and sockets.
+    """
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+        return any(runs(task / "stat") for task in Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return False
+
+
+def runs(stat: Path) -> bool:
+    """Whether one thread has not ended, by its file of /proc."""
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
     except OSError:
         return False
 

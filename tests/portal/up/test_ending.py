@@ -97,4 +97,4 @@ def test_web_processes_end_with_their_master_and_free_the_port(tmp_path: Path) -
         finally:
             master.kill()
     wait_for(lambda: not any(map(is_alive, workers)), "its processes are gone")
-    assert ports.is_free(port)
+    wait_for(lambda: ports.is_free(port), "its port is free")
