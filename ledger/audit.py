@@ -14,6 +14,7 @@ from django.db import connection, models, transaction
 
 from ledger.clock import database_now
 from ledger.models import AuditEvent, AuditSeal, Project, User
+from ledger.rows import insert
 
 SEALER_LOCK = 7_130_001  # advisory lock: one sealer at a time
 GENESIS = "0" * 64
@@ -62,7 +63,8 @@ def record(*, at: dt.datetime | None = None, **values: Any) -> AuditEvent:
 
 def record_many(rows: Iterable[AuditEvent]) -> None:
     """Write several rows at once, inside the transaction of the changes that they record."""
-    AuditEvent.objects.bulk_create(rows)
+    names = [field.attname for field in AuditEvent._meta.concrete_fields if not field.primary_key]
+    insert(AuditEvent, [{name: getattr(event, name) for name in names} for event in rows])
 
 
 def canonical(row: Sequence[Any]) -> bytes:

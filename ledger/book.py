@@ -1,4 +1,4 @@
-"""The only writer of attempts, allocations and shares: open, activate, mark_unknown, begin_close, close.
+"""With ledger.opening the only writer of attempts, allocations and shares: activate, mark_unknown, begin_close, close.
 
 Each function is one step inside a durable transaction that its caller in scheduler opens, so that the outbox row and
 the book change together. It must not talk to drivers. Lock order: projects, nodes by id, then the job.
@@ -7,7 +7,7 @@ the book change together. It must not talk to drivers. Lock order: projects, nod
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.db import connection
@@ -15,10 +15,8 @@ from django.db.models import Q
 
 from ledger import audit
 from ledger.clock import database_now
-from ledger.errors import Conflict
-from ledger.fields import Interval
-from ledger.models import Allocation, Attempt, CardShare, Job, Node, Project, User
-from ledger.vocabulary import AllocationState, AttemptState, Form, JobState, Outcome
+from ledger.models import Allocation, Attempt, Job, User
+from ledger.vocabulary import AllocationState, AttemptState, JobState, Outcome
 
 MAX_ATTEMPTS = 3
 RETRIED = frozenset({Outcome.HARDWARE, Outcome.LOST})
@@ -27,124 +25,6 @@ FINAL_STATE = {
     Outcome.CANCELLED: JobState.CANCELLED,
     Outcome.PREEMPTED: JobState.PREEMPTED,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ShareOrder:
-    """A part of one card: `memory` in MiB intervals, `compute` in intervals of 0..1000 (empty = best effort)."""
-
-    seat_id: int
-    card_id: int
-    card_memory_mib: int
-    block_id: int | None
-    memory: Sequence[Interval]
-    compute: Sequence[Interval] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class MemberOrder:
-    node_id: int
-    form: Form
-    driver: str
-    zone_id: int | None
-    cpu_milli: int
-    host_memory_mib: int
-    shares: Sequence[ShareOrder]
-
-
-def lock_for_opening(project_ids: Iterable[int], node_ids: Iterable[int]) -> dt.datetime:
-    """Lock what will be consumed, in the house order, and return the instant from which periods may start."""
-    list(
-        Project.objects.filter(pk__in=set(project_ids)).order_by("pk").select_for_update(no_key=True).values_list("pk")
-    )
-    list(Node.objects.filter(pk__in=set(node_ids)).order_by("pk").select_for_update(no_key=True).values_list("pk"))
-    return database_now()
-
-
-def open_attempt(
-    *, job_id: int, project_id: int, members: Sequence[MemberOrder], now: dt.datetime
-) -> tuple[Attempt, list[Allocation]]:
-    """Open one attempt of a queued job on all its nodes, or raise: Conflict when the job is no longer queued,
-    django.db.IntegrityError when the database refuses the placement. Run it inside a savepoint; the caller gives all
-    that it opened to record_opened before its transaction ends."""
-    _inside_transaction()
-    moved = Job.objects.filter(pk=job_id, state=JobState.QUEUED).update(
-        state=JobState.STARTING, placed_at=now, message=""
-    )
-    if not moved:
-        raise Conflict(f"job {job_id} is no longer queued", code="lost_race")
-    attempt = _new_attempt(job_id, now)
-    allocations = Allocation.objects.bulk_create(
-        Allocation(
-            attempt=attempt,
-            project_id=project_id,
-            node_id=member.node_id,
-            rank=rank,
-            form=member.form,
-            driver=member.driver,
-            zone_then_id=member.zone_id,
-            cpu_milli=member.cpu_milli,
-            host_memory_mib=member.host_memory_mib,
-            period=(now, None),
-        )
-        for rank, member in enumerate(members)
-    )
-    CardShare.objects.bulk_create(
-        CardShare(
-            allocation=allocation,
-            node_id=member.node_id,
-            seat_id=share.seat_id,
-            card_id=share.card_id,
-            block_id=share.block_id,
-            card_memory_mib=share.card_memory_mib,
-            memory=tuple(share.memory),
-            compute=tuple(share.compute),
-            memory_mib=sum(hi - lo for lo, hi in share.memory),
-            period=(now, None),
-        )
-        for allocation, member in zip(allocations, members, strict=True)
-        for share in member.shares
-    )
-    if any(member.form != Form.CONTAINER for member in members):
-        _check_cover_now()
-    return attempt, allocations
-
-
-def record_opened(
-    opened: Sequence[tuple[Attempt, Sequence[Allocation]]], *, now: dt.datetime, via: str, reason: str
-) -> None:
-    """The audit rows of attempts that open_attempt opened, in the same transaction."""
-    audit.record_many(
-        audit.row(
-            actor=None,
-            via=via,
-            verb="job.placed",
-            target=Job(pk=attempt.job_id),
-            project=allocations[0].project_id,
-            before={"state": JobState.QUEUED},
-            after={"state": JobState.STARTING, "attempt": attempt.n, "nodes": [a.node_id for a in allocations]},
-            reason=reason,
-            at=now,
-        )
-        for attempt, allocations in opened
-    )
-
-
-def _check_cover_now() -> None:
-    """A whole machine or block left uncovered must fail in the caller's savepoint, not at the commit of a batch."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SET CONSTRAINTS form_covers_its_cards IMMEDIATE; SET CONSTRAINTS form_covers_its_cards DEFERRED"
-        )
-
-
-def _new_attempt(job_id: int, now: dt.datetime) -> Attempt:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT coalesce(max(n), 0) + 1, nextval('ledger_fence') FROM ledger_attempt WHERE job_id = %s", [job_id]
-        )
-        n, fence = cursor.fetchone()
-    return Attempt.objects.create(job_id=job_id, n=n, fence=fence, state=AttemptState.STARTING, opened_at=now)
 
 
 def activate(*, allocation_id: int) -> bool:
@@ -231,7 +111,7 @@ def begin_close_many(
 ) -> list[Allocation]:
     """Use ends now for every member of these attempts; the cards stay taken until the drivers confirm. Attempts that
     are closing already are passed over. Returns the allocations that this call began to close."""
-    _inside_transaction()
+    require_transaction()
     wanted = {ending.attempt_id: ending for ending in endings}
     job_ids = Attempt.objects.filter(pk__in=wanted).values_list("job_id", flat=True)
     jobs = {
@@ -347,7 +227,7 @@ def _audit_moves(moves: Sequence[tuple[Job, JobState, str]], now: dt.datetime) -
 
 def _lock_for(allocation_ids: Sequence[int]) -> tuple[list[Job], list[Attempt]]:
     """The jobs of these allocations under their locks, in order, and the attempts as they are now."""
-    _inside_transaction()
+    require_transaction()
     attempt_ids = set(Allocation.objects.filter(pk__in=allocation_ids).values_list("attempt_id", flat=True))
     job_ids = set(Attempt.objects.filter(pk__in=attempt_ids).values_list("job_id", flat=True))
     jobs = list(Job.objects.filter(pk__in=job_ids).order_by("pk").select_for_update(no_key=True))
@@ -356,11 +236,11 @@ def _lock_for(allocation_ids: Sequence[int]) -> tuple[list[Job], list[Attempt]]:
 
 def lock_job(job_id: int) -> tuple[Job, Attempt | None]:
     """The job under its lock, with its live attempt."""
-    _inside_transaction()
+    require_transaction()
     job = Job.objects.select_for_update(no_key=True).get(pk=job_id)
     return job, Attempt.objects.filter(~Q(state=AttemptState.ENDED), job=job).first()
 
 
-def _inside_transaction() -> None:
+def require_transaction() -> None:
     if not connection.in_atomic_block:
         raise RuntimeError("the book is written inside a durable transaction of its caller")

@@ -76,6 +76,7 @@ TASKS: Final[Mapping[str, Text]] = {
     "scheduler.observe": _("looks at what runs"),
     "scheduler.sync_inventory": _("brings nodes and cards in line with agents and drivers"),
     "scheduler.zones": _("carries out zone plans: drains and moves nodes"),
+    "scheduler.learn": _("learns what jobs ask for, which placing goes by"),
     "scheduler.reconcile": _("compares the book with drivers and agents"),
     "ledger.seal_audit": _("chains new rows of the audit trail"),
     "ledger.roll_up": _("rolls the balance up by quarters of an hour"),

@@ -1,27 +1,31 @@
-"""engine.Plan → the book, in batches: one transaction a batch, one savepoint a placement, with Decision and Command.
+"""engine.Plan → the book, in batches: one transaction a batch, with its Decision and Command rows.
 
-The engine may be wrong or late; the database is not. A placement that it refuses leaves its job queued, is counted,
-and is looked at again in the next round.
+The engine may be wrong or late; the database is not. A batch is written as one; where the database refuses it, once
+more without the placements that can be named, else in parts, down to those that it refuses alone. Their jobs stay
+queued, are counted with the reason, and are looked at again in the next round.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from django.db import IntegrityError, transaction
 
-from ledger import book
-from ledger.errors import Conflict
-from ledger.models import Allocation, Attempt, Project
+from ledger import opening, rows
+from ledger.models import Allocation, Project
+from ledger.opening import AttemptOrder, MemberOrder, OpenedAttempt, ShareOrder
 from ledger.vocabulary import CommandVerb, Form, Refusal
+from scheduler import quota
 from scheduler.engine.types import MemberPlan, NodeView, Placement, Plan, Snapshot
 from scheduler.models import Command, Decision
 from scheduler.wake import wake_after_commit
 
-BATCH = 50
+BATCH = 500  # its locks are held for about half a second
+PARTS = 8  # of a batch that is refused without a word on which: fewer or more of them cost more
 CONSTRAINT_REFUSALS: Mapping[str, Refusal] = {
     "quota_never_exceeded": Refusal.QUOTA,
     "project_takes_work": Refusal.PROJECT_ENDED,
@@ -38,102 +42,137 @@ class Committed:
     refused_jobs: dict[int, Refusal] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Opened:
-    placement: Placement
-    attempt: Attempt
-    allocations: list[Allocation]
-
-
 def commit_plan(snapshot: Snapshot, plan: Plan) -> Committed:
     """Write the placements of a plan that was made from this snapshot."""
-    result = Committed()
-    nodes = {node.id: node for node in snapshot.nodes}
-    projects = {job.id: job.project_id for job in snapshot.jobs}
+    work = _Work(snapshot, plan.rule)
     for start in range(0, len(plan.placements), BATCH):
-        _commit_batch(plan.placements[start : start + BATCH], nodes, projects, snapshot, plan.rule, result)
-    return result
+        work.commit_batch(plan.placements[start : start + BATCH])
+    return work.result
 
 
-def _commit_batch(
-    placements: Sequence[Placement],
-    nodes: Mapping[int, NodeView],
-    projects: Mapping[int, int],
-    snapshot: Snapshot,
-    rule: str,
-    result: Committed,
-) -> None:
-    opened: list[Opened] = []
-    with transaction.atomic(durable=True):
-        now = book.lock_for_opening(
-            [projects[p.job_id] for p in placements], [m.node_id for p in placements for m in p.members]
-        )
-        neighbours = _neighbours({m.node_id for p in placements for m in p.members})
-        for placement in placements:
-            try:
-                with transaction.atomic():
-                    opened.append(_place(placement, nodes, projects[placement.job_id], now))
-            except Conflict:
-                result.refused[Refusal.LOST_RACE] += 1
-            except IntegrityError as error:
-                reason = CONSTRAINT_REFUSALS.get(_constraint(error), Refusal.LOST_RACE)
-                result.refused[reason] += 1
-                result.refused_jobs[placement.job_id] = reason
-        book.record_opened([(o.attempt, o.allocations) for o in opened], now=now, via="scheduler", reason=rule)
-        Decision.objects.bulk_create(_decision(o, nodes, neighbours, snapshot.seed, rule, now) for o in opened)
-        Command.objects.bulk_create(_start(a, now) for o in opened for a in o.allocations)
-        wake_after_commit("scheduler.run_commands")
-    result.placed += len(opened)
+class _Work:
+    """The commit of one plan under way."""
+
+    def __init__(self, snapshot: Snapshot, rule: str) -> None:
+        self.snapshot, self.rule = snapshot, rule
+        self.nodes = {node.id: node for node in snapshot.nodes}
+        self.projects = {job.id: job.project_id for job in snapshot.jobs}
+        self.result = Committed()
+
+    def commit_batch(self, placements: Sequence[Placement]) -> None:
+        node_ids = {m.node_id for p in placements for m in p.members}
+        with transaction.atomic(durable=True):
+            now = opening.lock_for_opening([self.projects[p.job_id] for p in placements], node_ids)
+            neighbours = _neighbours(node_ids)
+            opened = self.open([self.order(placement) for placement in placements], now)
+            opening.record_opened(opened, now=now, via="scheduler", reason=self.rule)
+            self.explain(placements, opened, neighbours, now)
+            _order_starts(opened, now)
+            wake_after_commit("scheduler.run_commands")
+        self.result.placed += len(opened)
+
+    def open(self, orders: Sequence[AttemptOrder], now: dt.datetime) -> list[OpenedAttempt]:
+        """What the database takes of these. In the order of the plan, so that the result is that of one after the
+        other: a part that is refused as a whole has given way to its own parts before the next one is tried."""
+        if not orders:
+            return []
+        try:
+            with transaction.atomic():
+                opened = opening.open_attempts(orders, now=now)
+        except IntegrityError as error:
+            reason = CONSTRAINT_REFUSALS.get(_diagnosis(error, "constraint_name"), Refusal.LOST_RACE)
+            if len(orders) > 1:
+                return self.open_some(orders, now, reason, _refused_jobs(error))
+            self.refuse(orders[0], reason)
+            return []
+        if len(opened) < len(orders):  # no longer queued
+            self.result.refused[Refusal.LOST_RACE] += len(orders) - len(opened)
+        return opened
+
+    def open_some(
+        self, orders: Sequence[AttemptOrder], now: dt.datetime, reason: Refusal, refused: Mapping[int, Refusal]
+    ) -> list[OpenedAttempt]:
+        """What the database takes of these, which it does not take all together. A node that is down or a quota that
+        is used up refuses many at once: the database says which, or they are counted. Else part after part is tried."""
+        within, over = quota.split(orders) if reason == Refusal.QUOTA else ([], [])
+        if over:
+            opened = self.open(within, now)
+            if len(opened) < len(within):  # what gave way for another reason has left room
+                return opened + self.open(over, now)
+            refused = {order.job_id: Refusal.QUOTA for order in over}
+        elif refused:
+            opened = self.open([order for order in orders if order.job_id not in refused], now)
+        else:
+            return [one for part in _parts(orders) for one in self.open(part, now)]
+        for order in orders:
+            if order.job_id in refused:
+                self.refuse(order, refused[order.job_id])
+        return opened
+
+    def refuse(self, order: AttemptOrder, reason: Refusal) -> None:
+        self.result.refused[reason] += 1
+        self.result.refused_jobs[order.job_id] = reason
+
+    def order(self, placement: Placement) -> AttemptOrder:
+        members = [_member(member, self.nodes[member.node_id]) for member in placement.members]
+        return AttemptOrder(placement.job_id, self.projects[placement.job_id], members)
+
+    def explain(
+        self,
+        placements: Sequence[Placement],
+        opened: Sequence[OpenedAttempt],
+        neighbours: Mapping[int, list[str]],
+        now: dt.datetime,
+    ) -> None:
+        """The decision of each attempt."""
+        by_job = {placement.job_id: placement for placement in placements}
+        decisions = [
+            {
+                "job_id": one.job_id,
+                "attempt_id": one.attempt_id,
+                "ask_index": by_job[one.job_id].ask_index,
+                "reasons": [by_job[one.job_id].refusals],
+                "scores": self.scores(by_job[one.job_id]),
+                "neighbours": sorted({slug for member in one.members for slug in neighbours.get(member.node_id, ())}),
+            }
+            for one in opened
+        ]
+        made_by = {"rule": self.rule, "seed": self.snapshot.seed, "workload_id": self.snapshot.workload}
+        rows.insert(Decision, decisions, at=now, first_at=now, **made_by)
+
+    def scores(self, placement: Placement) -> list[tuple[str, float]]:
+        nodes = self.nodes
+        return [(nodes[pk].hostname, round(score, 6)) for pk, score in placement.scores if pk in nodes]
 
 
-def _constraint(error: IntegrityError) -> str:
-    diagnosis = getattr(error.__cause__, "diag", None)
-    return getattr(diagnosis, "constraint_name", None) or ""
+def _parts(orders: Sequence[AttemptOrder]) -> Iterator[Sequence[AttemptOrder]]:
+    size = -(-len(orders) // PARTS)
+    return (orders[start : start + size] for start in range(0, len(orders), size))
 
 
-def _place(placement: Placement, nodes: Mapping[int, NodeView], project_id: int, now: dt.datetime) -> Opened:
-    members = [_order(member, nodes[member.node_id]) for member in placement.members]
-    attempt, allocations = book.open_attempt(job_id=placement.job_id, project_id=project_id, members=members, now=now)
-    return Opened(placement, attempt, allocations)
+def _diagnosis(error: IntegrityError, field: str) -> str:
+    return getattr(getattr(error.__cause__, "diag", None), field, None) or ""
 
 
-def _decision(
-    opened: Opened,
-    nodes: Mapping[int, NodeView],
-    neighbours: Mapping[int, list[str]],
-    seed: int,
-    rule: str,
-    now: dt.datetime,
-) -> Decision:
-    placement = opened.placement
-    return Decision(
-        job_id=placement.job_id,
-        attempt=opened.attempt,
-        at=now,
-        first_at=now,
-        rule=rule,
-        seed=seed,
-        ask_index=placement.ask_index,
-        reasons=[{str(reason): count for reason, count in placement.refusals.items()}],
-        scores=[[nodes[node_id].hostname, round(score, 6)] for node_id, score in placement.scores if node_id in nodes],
-        neighbours=sorted({slug for member in placement.members for slug in neighbours.get(member.node_id, [])}),
-    )
+def _refused_jobs(error: IntegrityError) -> dict[int, Refusal]:
+    """All that the database would refuse alone as well, where it says so (ledger/migrations/0009)."""
+    detail = _diagnosis(error, "message_detail")
+    rules: dict[str, str] = json.loads(detail) if detail.startswith("{") else {}
+    return {int(job_id): CONSTRAINT_REFUSALS.get(rule, Refusal.LOST_RACE) for job_id, rule in rules.items()}
 
 
-def _start(allocation: Allocation, now: dt.datetime) -> Command:
-    return Command(
-        allocation=allocation,
-        attempt_id=allocation.attempt_id,
-        driver=allocation.driver,
-        verb=CommandVerb.START,
-        due_at=now,
-        created_at=now,
-    )
+def _order_starts(opened: Iterable[OpenedAttempt], now: dt.datetime) -> None:
+    starts = [
+        {"allocation_id": member.allocation_id, "attempt_id": one.attempt_id, "driver": member.driver}
+        for one in opened
+        for member in one.members
+    ]
+    rows.insert(Command, starts, verb=CommandVerb.START, due_at=now, created_at=now)
 
 
-def _order(member: MemberPlan, node: NodeView) -> book.MemberOrder:
+def _member(member: MemberPlan, node: NodeView) -> MemberOrder:
     memory = {card.id: card.memory_mib for card in node.cards}
-    return book.MemberOrder(
+    return MemberOrder(
         node_id=member.node_id,
         form=member.form,
         driver=member.driver,
@@ -141,7 +180,7 @@ def _order(member: MemberPlan, node: NodeView) -> book.MemberOrder:
         cpu_milli=member.cpu_milli,
         host_memory_mib=member.host_memory_mib,
         shares=[
-            book.ShareOrder(
+            ShareOrder(
                 seat_id=share.seat_id,
                 card_id=share.card_id,
                 card_memory_mib=memory[share.card_id],

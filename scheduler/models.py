@@ -12,6 +12,18 @@ from ledger.models import Allocation, Attempt, Hold, Job, Node, User, Zone
 from ledger.vocabulary import CommandState, CommandVerb
 
 
+class Workload(models.Model):
+    """What jobs asked for up to some moment, as far as placing goes by it (scheduler.workload). Never changed: a
+    decision names the one that it was made with."""
+
+    learnt_at = models.DateTimeField()
+    jobs = models.PositiveIntegerField()  # that were looked at
+    demand = models.JSONField()  # [engine Demand as an object]
+
+    def __str__(self) -> str:
+        return f"workload {self.pk}"
+
+
 class Decision(models.Model):
     """Why a job was placed where it was, or why it waits: inputs, rule and reasons, kept as data."""
 
@@ -22,6 +34,7 @@ class Decision(models.Model):
     count = models.PositiveIntegerField(default=1)
     rule = models.CharField(max_length=64)
     seed = models.BigIntegerField()
+    workload = models.ForeignKey(Workload, on_delete=models.PROTECT, null=True, related_name="+", db_index=False)
     ask_index = models.SmallIntegerField(null=True)  # null: it waits
     reasons = models.JSONField()  # [{refusal: nodes}] one an ask
     scores = models.JSONField(default=list)  # [[node id, score]] the best few

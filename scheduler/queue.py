@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import fields
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -16,14 +17,28 @@ from ledger.models import Job, Membership, Project, User
 from ledger.vocabulary import JobState, Outcome, ProjectRole, ProjectState, SiteRole
 from scheduler import promises
 from scheduler.ending import close_members
+from scheduler.engine.types import Ask
+from scheduler.possible import Impossible, impossible
 from scheduler.wake import wake_after_commit
 from scheduler.whatif import Outlook
 
+ASK_FIELDS = frozenset(field.name for field in fields(Ask))
 MAY_SUBMIT = (ProjectRole.OWNER, ProjectRole.MANAGER, ProjectRole.MEMBER)
 
 
 class KeyReused(Refused):
     """An Idempotency-Key came again with another body (HTTP 422)."""
+
+
+class NeverRuns(Refused):
+    """No state of this fleet could serve the job (scheduler.possible)."""
+
+    def __init__(self, why: Impossible) -> None:
+        field = why.limits[0].what if why.limits else "asks"
+        if field in ASK_FIELDS:
+            field = f"asks.0.{field}"
+        super().__init__(_("No state of this fleet could ever run this job."), field=field, code="never_runs")
+        self.why = why
 
 
 def submit(
@@ -81,7 +96,7 @@ def _insert(data: dict[str, Any], actor: User, via: str, client_key: str | None,
     _check_access(project, actor)
     now = database_now()
     values = {name: value for name, value in data.items() if name != "project"}
-    job = Job.objects.create(
+    job = Job(
         **values,
         project=project,
         by=actor,
@@ -90,6 +105,10 @@ def _insert(data: dict[str, Any], actor: User, via: str, client_key: str | None,
         submitted_at=now,
         queued_at=now,
     )
+    why = impossible(job)
+    if why is not None:
+        raise NeverRuns(why)
+    job.save(force_insert=True)
     audit.record(
         actor=actor,
         via=via,

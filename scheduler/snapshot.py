@@ -1,191 +1,160 @@
-"""Database → engine.Snapshot. The inventory is kept in the process and read again only when its version moved;
-what is taken and held is read at each tick, and only nodes that changed get a new view."""
+"""Database → engine.Snapshot. What the nodes are and hold is kept in the process and corrected by what changed since
+the last look (scheduler.changes); it is read wholly at the start and when that can't be told, and then counted. Holds
+begin and end by time alone: the open ones are read at each look."""
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cache
 
 from django.db import connection
 
 from ledger.clock import database_now
-from ledger.fields import as_intervals
-from ledger.models import (
-    CardSeat,
-    HeadroomReserve,
-    InventoryVersion,
-    Job,
-    Link,
-    Node,
-    NodeZone,
-)
-from ledger.vocabulary import Distance, Form, Interconnect, JobState, NodeState, ProjectState
+from ledger.fields import Interval
+from ledger.models import HeadroomReserve, InventoryVersion, Job
+from ledger.vocabulary import Distance, Form, Interconnect
+from scheduler import workload
+from scheduler.changes import Stand, between, stand
+from scheduler.engine.demand import workloads
 from scheduler.engine.fleet import Fleet
-from scheduler.engine.types import Ask, CardView, JobView, NodeView, Reserve, Snapshot
+from scheduler.engine.types import Ask, JobView, NodeView, Reserve, Snapshot
+from scheduler.live import Live, Share, Use
+from scheduler.nodes import changed_nodes, read_nodes
+from scheduler.workload import Learnt
 
-QUEUE_LIMIT = 2_000  # jobs looked at in one tick
+QUEUE_LIMIT = 10_000  # jobs looked at in one tick
+Held = dict[int, frozenset[int | None]]  # by node its held cards, None for the node itself
+HOLDS = """
+SELECT coalesce(h.node_id, s.node_id), h.card_id FROM ledger_hold h
+LEFT JOIN ledger_cardseat s ON s.card_id = h.card_id AND upper_inf(s.period)
+WHERE h.period @> clock_timestamp() AND coalesce(h.node_id, s.node_id) IS NOT NULL
+"""
 
 
 @dataclass
 class Inventory:
-    """Node views without any work on them, by node id, as of one version."""
+    """Node views without any work on them, by node id, and what is kept with them."""
 
-    version: int = -1
-    empty: dict[int, NodeView] = field(default_factory=dict)
-    views: dict[int, tuple[Any, NodeView]] = field(default_factory=dict)  # node id → (signature, view)
+    empty: dict[int, NodeView] = field(default_factory=dict)  # another object whenever one of them is another
+    version: int = -1  # moved by what carries no transaction number: zones, cards, links
+    stand: Stand | None = None
+    reloads: int = 0
+    live: Live = field(default_factory=Live)
+    held: Held = field(default_factory=dict)
+    views: dict[int, NodeView] = field(default_factory=dict)
+    dirty: set[int] = field(default_factory=set)  # nodes whose view is to be made anew
     fleet: Fleet | None = None  # the engine's arrays of the same views, kept between ticks
     stale: set[int] = field(default_factory=set)  # nodes whose view is newer than the fleet's
+    learnt: Learnt = field(default_factory=Learnt)  # the workload that the fleet is priced by
 
 
 _kept = Inventory()
 
 
+def forget() -> None:
+    """Drop what is kept (tests, a new database)."""
+    _kept.stand = _kept.live.stand = None
+
+
+def reloads() -> int:
+    """How often this process has read something wholly."""
+    return _kept.reloads + _kept.live.reloads
+
+
 def inventory() -> Inventory:
+    """What is kept, its nodes as they are now; their work only as of the last node_views()."""
     version = InventoryVersion.objects.values_list("version", flat=True).get(pk=1)
-    if version != _kept.version:
-        _kept.empty = _read_inventory()
-        _kept.views, _kept.fleet, _kept.stale = {}, None, set()
-        _kept.version = version
+    now = stand("ledger_node")
+    window = between(_kept.stand, now) if version == _kept.version else None
+    if window is None:
+        _kept.empty = read_nodes()
+        _kept.views, _kept.fleet, _kept.stale, _kept.dirty = {}, None, set(), set(_kept.empty)
+        _kept.reloads += 1
+    else:
+        _replace(changed_nodes(window))
+    _kept.version, _kept.stand = version, now
+    learnt = workload.newest()
+    if learnt.version != _kept.learnt.version:
+        _kept.learnt, _kept.fleet = learnt, None
     return _kept
 
 
-def forget() -> None:
-    """Drop what is kept (tests, a new database)."""
-    _kept.version = -1
-
-
-def _read_inventory() -> dict[int, NodeView]:
-    zones = {
-        m.node_id: m.zone for m in NodeZone.objects.filter(period__upper_inf=True).select_related("zone").order_by("pk")
-    }
-    cards: dict[int, list[CardView]] = defaultdict(list)
-    node_of_card: dict[int, int] = {}
-    seats = CardSeat.objects.filter(period__upper_inf=True).select_related("card").order_by("node_id", "slot")
-    for seat in seats.iterator(chunk_size=5_000):
-        node_of_card[seat.card_id] = seat.node_id
-        cards[seat.node_id].append(
-            CardView(
-                id=seat.card_id,
-                seat_id=seat.pk,
-                uuid=seat.card.uuid,
-                slot=seat.slot,
-                block_id=seat.block_id,
-                model=seat.card.model,
-                memory_mib=seat.card.memory_mib,
-            )
-        )
-    links: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for a, b, gbps in Link.objects.values_list("card_a_id", "card_b_id", "gbps"):
-        if a in node_of_card:
-            links[node_of_card[a]].append((a, b, gbps))
-    views = {}
-    for node in Node.objects.exclude(state=NodeState.RETIRED).order_by("pk"):
-        zone = zones.get(node.pk)
-        views[node.pk] = NodeView(
-            id=node.pk,
-            hostname=node.hostname,
-            simulated=node.simulated,
-            up=node.state == NodeState.UP,
-            held=False,
-            zone_id=zone.pk if zone else None,
-            zone_forms=frozenset(Form(f) for f in zone.forms) if zone else frozenset(),
-            managers=dict(node.managers),
-            site=node.site,
-            room=node.room,
-            rack=node.rack,
-            leaf=node.leaf,
-            interconnect=Interconnect(node.interconnect),
-            labels=frozenset(node.labels),
-            cpu_milli=node.cpu_milli,
-            host_memory_mib=node.host_memory_mib,
-            cpu_milli_used=0,
-            host_memory_mib_used=0,
-            used_form=None,
-            allocations=0,
-            cards=tuple(cards[node.pk]),
-            links=tuple(links[node.pk]),
-        )
-    return views
-
-
-LIVE = """
-SELECT a.id, a.node_id, a.form, a.cpu_milli, a.host_memory_mib FROM ledger_allocation a WHERE upper_inf(a.period)
-"""
-SHARES = """
-SELECT s.allocation_id, s.card_id, s.memory, s.compute FROM ledger_allocation a
-JOIN ledger_cardshare s ON s.allocation_id = a.id WHERE upper_inf(a.period)
-"""
-HOLDS = "SELECT node_id, card_id FROM ledger_hold WHERE period @> clock_timestamp()"
+def _replace(changed: set[int]) -> None:
+    """Read these nodes anew; those that have left the fleet go."""
+    if not changed:
+        return
+    found = read_nodes(changed)
+    before = {node_id: _kept.empty[node_id] for node_id in changed if node_id in _kept.empty}
+    gone = before.keys() - found.keys()
+    if found == before:
+        return
+    _kept.empty = {node_id: view for node_id, view in _kept.empty.items() if node_id not in gone} | found
+    _kept.dirty |= {node_id for node_id, view in found.items() if before.get(node_id) != view}
+    if gone:
+        _kept.views = {node_id: view for node_id, view in _kept.views.items() if node_id not in gone}
+        _kept.fleet = None
 
 
 def node_views() -> tuple[NodeView, ...]:
     """Every node that has not left the fleet, with what is taken and held on it now."""
     kept = inventory()
-    live: dict[int, dict[int, tuple[str, int, int]]] = defaultdict(dict)
+    kept.dirty |= kept.live.follow()
+    held = _holds()
+    kept.dirty |= {node_id for node_id in kept.held.keys() | held.keys() if kept.held.get(node_id) != held.get(node_id)}
+    kept.held = held
+    for node_id in kept.dirty & kept.empty.keys():
+        uses, shares = kept.live.on(node_id)
+        marks = held.get(node_id, frozenset())
+        kept.views[node_id] = filled(kept.empty[node_id], uses, by_card(shares), None in marks, marks)
+        kept.stale.add(node_id)
+    kept.dirty = set()
+    return tuple(kept.views[node_id] for node_id in kept.empty)
+
+
+def _holds() -> Held:
+    found: dict[int, set[int | None]] = defaultdict(set)
     with connection.cursor() as cursor:
         cursor.execute(HOLDS)
-        holds = cursor.fetchall()
-        cursor.execute(LIVE)
-        for pk, node_id, form, cpu, memory in cursor.fetchall():
-            live[node_id][pk] = (form, cpu, memory)
-        held_nodes = {node for node, _ in holds if node}
-        held_cards = {card for _, card in holds if card}
-        signatures = {
-            node_id: (
-                tuple(sorted(live.get(node_id, ()))),
-                node_id in held_nodes,
-                tuple(c.id for c in view.cards if c.id in held_cards) if held_cards else (),
-            )
-            for node_id, view in kept.empty.items()
-        }
-        changed = {n for n, s in signatures.items() if n not in kept.views or kept.views[n][0] != s}
-        if changed:
-            cursor.execute(SHARES)
-            shares = cursor.fetchall()
-            taken = by_card(shares)
-            for node_id in changed:
-                view = filled(kept.empty[node_id], live.get(node_id, {}), taken, node_id in held_nodes, held_cards)
-                kept.views[node_id] = (signatures[node_id], view)
-            kept.stale |= changed
-    return tuple(kept.views[node_id][1] for node_id in kept.empty)
+        for node_id, card_id in cursor.fetchall():
+            found[node_id].add(card_id)
+    return {node_id: frozenset(marks) for node_id, marks in found.items()}
 
 
 def fleet_of(nodes: Sequence[NodeView]) -> Fleet:
     """The engine's fleet of the views that node_views() just gave, with only the changed nodes filled anew."""
     if _kept.fleet is None:
-        _kept.fleet = Fleet(nodes)
+        _kept.fleet = Fleet(nodes, workloads(_kept.learnt.demand))
     elif _kept.stale:
-        _kept.fleet.replace_nodes([_kept.views[node_id][1] for node_id in sorted(_kept.stale)])
+        _kept.fleet.replace_nodes([_kept.views[node_id] for node_id in sorted(_kept.stale)])
     _kept.stale = set()
     return _kept.fleet
 
 
-def live_shares() -> list[tuple[Any, ...]]:
-    """(allocation, card, memory, compute) of every open share."""
-    with connection.cursor() as cursor:
-        cursor.execute(SHARES)
-        return list(cursor.fetchall())
+def live_shares() -> list[Share]:
+    """Every share that node_views() last knew of."""
+    return [share for shares in _kept.live.shares.values() for share in shares]
 
 
-Taken = dict[int, tuple[list[tuple[int, int]], list[tuple[int, int]]]]
+Taken = dict[int, tuple[list[Interval], list[Interval]]]
 
 
-def by_card(shares: Iterable[tuple[int, int, Any, Any]]) -> Taken:
+def by_card(shares: Iterable[Share]) -> Taken:
     taken: Taken = defaultdict(lambda: ([], []))
     for _, card_id, memory, compute in shares:
-        taken[card_id][0].extend(as_intervals(memory))
-        taken[card_id][1].extend(as_intervals(compute))
+        taken[card_id][0].extend(memory)
+        taken[card_id][1].extend(compute)
     return taken
 
 
 def filled(
     view: NodeView,
-    live: Mapping[int, tuple[str, int, int]],
+    live: Mapping[int, Use],
     taken: Taken,
     held: bool,
-    held_cards: set[int],
+    held_cards: Collection[int | None],
 ) -> NodeView:
     cards = tuple(
         replace(
@@ -208,7 +177,18 @@ def filled(
     )
 
 
-def job_view(job: Job, over_quota: bool = False) -> JobView:
+@dataclass(frozen=True, slots=True)
+class QueuedJob:
+    """A job that waits, as the engine sees it: read without its model, of which long queues would be slow."""
+
+    pk: int
+    project_id: int
+    view: JobView
+
+
+def job_view(job: Job | QueuedJob, over_quota: bool = False) -> JobView:
+    if isinstance(job, QueuedJob):
+        return replace(job.view, over_quota=True) if over_quota else job.view
     return JobView(
         id=job.pk,
         project_id=job.project_id,
@@ -226,19 +206,52 @@ def job_view(job: Job, over_quota: bool = False) -> JobView:
     )
 
 
-def queued_jobs(limit: int = QUEUE_LIMIT) -> list[Job]:
+# in the order of JobView's fields
+QUEUED = """
+SELECT j.id, j.project_id, j.asks::text, j.cpu_milli, j.host_memory_mib, j.interconnect, j.distance, j.labels::text,
+    j.priority, extract(epoch FROM j.submitted_at)::float8, j.simulated, j.key_work
+FROM ledger_job j JOIN ledger_project p ON p.id = j.project_id
+WHERE j.state = 'queued' AND j.held_at IS NULL AND p.state = 'active'
+ORDER BY j.priority DESC, j.queued_at, j.id LIMIT %s
+"""
+
+
+def queued_jobs(limit: int = QUEUE_LIMIT) -> list[QueuedJob]:
     """Queued jobs that nobody holds back, of projects that take work, first come first served inside a priority."""
-    waiting = Job.objects.filter(state=JobState.QUEUED, held_at=None, project__state=ProjectState.ACTIVE)
-    return list(waiting.order_by("-priority", "queued_at", "pk")[:limit])
+    with connection.cursor() as cursor:
+        cursor.execute(QUEUED, [limit])
+        rows = cursor.fetchall()
+    asks, labels, interconnects, distances = cache(_asks), cache(_labels), cache(Interconnect), cache(Distance)
+    return [
+        QueuedJob(
+            pk,
+            project_id,
+            JobView(
+                pk, project_id, asks(wanted), cpu, memory, interconnects(inside), distances(apart), labels(marks), *rest
+            ),
+        )
+        for pk, project_id, wanted, cpu, memory, inside, apart, marks, *rest in rows
+    ]
 
 
-def read(jobs: Iterable[Job], over_quota: frozenset[int] = frozenset()) -> Snapshot:
+def _asks(text: str) -> tuple[Ask, ...]:
+    return tuple(Ask(**ask) for ask in json.loads(text))
+
+
+def _labels(text: str) -> frozenset[str]:
+    return frozenset(json.loads(text))
+
+
+def read(jobs: Iterable[Job | QueuedJob], over_quota: frozenset[int] = frozenset()) -> Snapshot:
     now = database_now()
     reserves = HeadroomReserve.objects.filter(period__contains=now)
+    nodes = node_views()
     return Snapshot(
         at=now.timestamp(),
         seed=1,
-        nodes=node_views(),
+        nodes=nodes,
         jobs=tuple(job_view(job, job.pk in over_quota) for job in jobs),
         reserves=tuple(Reserve(zone_id=r.zone_id, model=r.model, mib=r.mib) for r in reserves),
+        demand=_kept.learnt.demand,
+        workload=_kept.learnt.version,
     )

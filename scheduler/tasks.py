@@ -13,13 +13,14 @@ from django.db.models import F
 
 from ledger import audit, invariants, quarters
 from ledger.clock import database_now
-from scheduler import commands, observing, placing, reconcile, zones
+from scheduler import commands, observing, placing, reconcile, snapshot, workload, zones
 from scheduler.models import TaskRun
 from scheduler.placing import single_flight
 from scheduler.wake import answered
 
 log = logging.getLogger(__name__)
 OBSERVE_LOCK, INVENTORY_LOCK, RECONCILE_LOCK, ZONES_LOCK = 7_130_003, 7_130_004, 7_130_005, 7_130_006
+LEARN_LOCK = 7_130_007
 
 
 def recorded(name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -83,6 +84,15 @@ def reconcile_all() -> dict[str, Any]:
 @shared_task(name="scheduler.zones")
 def move_zones() -> dict[str, Any]:
     return recorded("scheduler.zones", _alone(ZONES_LOCK, zones.advance_all))
+
+
+@shared_task(name="scheduler.learn")
+def learn() -> dict[str, Any]:
+    return recorded("scheduler.learn", _alone(LEARN_LOCK, _learn))
+
+
+def _learn() -> dict[str, Any]:
+    return workload.learn(snapshot.inventory().empty.values())
 
 
 @shared_task(name="ledger.seal_audit")

@@ -8,7 +8,6 @@ queue and wait as well are not taken into account there.
 from __future__ import annotations
 
 import datetime as dt
-import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,19 +15,20 @@ from typing import Any, Final
 
 from ledger.clock import database_now
 from ledger.models import HeadroomReserve, Job, NodeZone, Project
-from ledger.vocabulary import AskForm, Distance, Form, Interconnect, ProjectState, Refusal
-from scheduler import placing, releases, snapshot
+from ledger.vocabulary import Form, ProjectState, Refusal
+from scheduler import quota, releases, snapshot
+from scheduler.engine.demand import workloads
 from scheduler.engine.feasible import counted
 from scheduler.engine.fleet import Fleet
-from scheduler.engine.plan import DEFAULT_RULE, Desk, queue_order
-from scheduler.engine.types import Ask, JobView, MemberPlan, NodeView, Reserve
+from scheduler.engine.plan import Desk, queue_order
+from scheduler.engine.types import DEFAULT_RULE, JobView, MemberPlan, NodeView, Reserve
+from scheduler.possible import Limit, Sooner, changed_by, fleet_lock, limits, variants
 from scheduler.releases import Live
 
 SEED: Final = 1
 MOST_SOONER: Final = 4
 CLEANING: Final = dt.timedelta(seconds=30)  # from the end of the work until its cards are free
 OVERDUE: Final = dt.timedelta(seconds=60)  # what should be gone by now is taken to be free after this
-_lock = threading.Lock()  # the kept snapshot belongs to one thread at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +40,6 @@ class Spot:
     form: Form
     model: str
     cards: tuple[tuple[int, int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """What the fleet has at most of something that the job wants more of. `what` names a field of the job."""
-
-    what: str
-    wanted: int | str
-    nearest: int | str
-    where: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Sooner:
-    """A change of the first ask that would start at once: the fields that change and their values."""
-
-    change: Mapping[str, Any]
-    hostname: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +73,7 @@ def outlook(job: Job) -> Outlook:
     barred = _barred(job)
     if barred is not None:
         return Outlook("barred", None, (), (), (), 0, barred=barred)
-    with _lock:
+    with fleet_lock:
         return _Question(job).answer()
 
 
@@ -104,7 +86,7 @@ def _barred(job: Job) -> Refusal | None:
 
 def views_now() -> tuple[NodeView, ...]:
     """Every node as the engine sees it now."""
-    with _lock:
+    with fleet_lock:
         return snapshot.node_views()
 
 
@@ -121,7 +103,7 @@ class _Question:
         self.views = snapshot.node_views()
         self.fleet = snapshot.fleet_of(self.views)
         self.reserves = reserves_at(self.now)
-        view = snapshot.job_view(job, over_quota=job.pk in placing.over_quota([job]))
+        view = snapshot.job_view(job, over_quota=job.pk in quota.over_quota([job]))
         self.job = replace(view, id=job.pk or 0)
         self.ahead = self._ahead()
 
@@ -176,7 +158,7 @@ class _Question:
         )
         later = waits if never or self.job.over_quota else self._later(waits)
         if later.expected_at is None and not self.job.over_quota:
-            later = replace(later, limits=tuple(self._limits()))
+            later = replace(later, limits=tuple(limits(self.views, self.job)))
         return later
 
     # -- when ----------------------------------------------------------------------------------------------------------
@@ -228,7 +210,7 @@ class _Question:
         """Smaller or other wishes that would start at once, the smallest change first."""
         found = 0
         for change in variants(self.job):
-            changed = _changed(self.job, change)
+            changed = changed_by(self.job, change)
             members = desk.answer(changed, changed.asks[0]).members
             if members:
                 found += 1
@@ -236,42 +218,9 @@ class _Question:
             if found == MOST_SOONER:
                 return
 
-    def _limits(self) -> Iterator[Limit]:
-        """What the fleet can't give to the first wish whatever happens on it."""
-        ask = self.job.asks[0]
-        nodes = [view for view in self.views if view.simulated == self.job.simulated]
-        fitting = [(card, view) for view in nodes for card in view.cards if ask.model in ("", card.model)]
-        if ask.model and not fitting:
-            models = sorted({card.model for view in nodes for card in view.cards})
-            yield Limit("model", ask.model, ", ".join(models) or "—")
-            return
-        pieces: list[tuple[str, int, Iterable[tuple[int, str]]]] = [
-            ("memory_mib", ask.memory_mib, ((c.memory_mib, f"{c.model} · {v.hostname}") for c, v in fitting)),
-            ("cards_per_node", ask.cards_per_node, _cards_of(fitting)),
-            ("cpu_milli", self.job.cpu_milli, ((v.cpu_milli, v.hostname) for v in nodes)),
-            ("host_memory_mib", self.job.host_memory_mib, ((v.host_memory_mib, v.hostname) for v in nodes)),
-        ]
-        for what, wanted, offers in pieces:
-            most = max(offers, default=(0, ""))
-            if wanted > most[0]:
-                yield Limit(what, wanted, most[0], most[1])
-        forms = {form for view in nodes for form in view.zone_forms}
-        if ask.form != AskForm.AUTO and Form(ask.form) not in forms:
-            yield Limit("form", str(ask.form), ", ".join(sorted(forms)) or "—")
-        if ask.nodes > len(nodes):
-            yield Limit("nodes", ask.nodes, len(nodes))
-
     def _spots(self, members: Sequence[MemberPlan]) -> tuple[Spot, ...]:
         views = {view.id: view for view in self.views}
         return tuple(_spot(views[member.node_id], member) for member in members)
-
-
-def _cards_of(fitting: Iterable[tuple[Any, NodeView]]) -> Iterator[tuple[int, str]]:
-    counts: dict[str, int] = defaultdict(int)
-    for _, view in fitting:
-        counts[view.hostname] += 1
-    for hostname, count in counts.items():
-        yield count, hostname
 
 
 def _spot(view: NodeView, member: MemberPlan) -> Spot:
@@ -284,61 +233,13 @@ def _spot(view: NodeView, member: MemberPlan) -> Spot:
     return Spot(view.id, view.hostname, member.form, ", ".join(models), tuple(cards))
 
 
-def variants(job: JobView) -> Iterator[dict[str, Any]]:
-    """Changes worth trying, the smallest sacrifice first."""
-    yield from _looser(job)
-    yield from _smaller(job)
-
-
-def _looser(job: JobView) -> Iterator[dict[str, Any]]:
-    ask = job.asks[0]
-    if job.interconnect is not Interconnect.ANY:
-        yield {"interconnect": str(Interconnect.ANY)}
-    if job.distance is Distance.SAME_LEAF:
-        yield {"distance": str(Distance.NEAR)}
-    if ask.model:
-        yield {"model": ""}
-    for form in (AskForm.AUTO, AskForm.CONTAINER, AskForm.BLOCK):
-        if form != ask.form:
-            yield {"form": str(form)}
-
-
-def _smaller(job: JobView) -> Iterator[dict[str, Any]]:
-    ask = job.asks[0]
-    for what in ("cards_per_node", "nodes"):
-        half = getattr(ask, what) // 2
-        while half >= 1:
-            yield {what: half}
-            half //= 2
-    if ask.memory_mib > 1:
-        yield {"memory_mib": ask.memory_mib // 2}
-    if ask.form != AskForm.CONTAINER and ask.cards_per_node > 1:
-        yield {"form": str(AskForm.CONTAINER), "cards_per_node": 1}
-    if job.cpu_milli > 1:
-        yield {"cpu_milli": job.cpu_milli // 2}
-    if job.host_memory_mib > 1:
-        yield {"host_memory_mib": job.host_memory_mib // 2}
-
-
-def _changed(job: JobView, change: Mapping[str, Any]) -> JobView:
-    ask_fields = {name: value for name, value in change.items() if name in Ask.__dataclass_fields__}
-    if "form" in ask_fields:
-        ask_fields["form"] = AskForm(ask_fields["form"])
-    own = {name: value for name, value in change.items() if name not in ask_fields}
-    if "interconnect" in own:
-        own["interconnect"] = Interconnect(own["interconnect"])
-    if "distance" in own:
-        own["distance"] = Distance(own["distance"])
-    return replace(job, asks=(replace(job.asks[0], after_s=0, **ask_fields),), **own)
-
-
 class _Releases:
     """The fleet after the first `count` of the live allocations are gone; only nodes that differ are filled anew."""
 
     def __init__(self, views: Sequence[NodeView], live: Sequence[Live]) -> None:
         self.live = live
         self.original = {view.id: view for view in views}
-        self.fleet = Fleet(views)
+        self.fleet = Fleet(views, workloads(snapshot.inventory().learnt.demand))
         self.count = 0
         self.by_node: dict[int, list[tuple[int, Live]]] = defaultdict(list)
         for index, row in enumerate(live):

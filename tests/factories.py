@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any
+from unittest import mock
 
 from django.contrib.auth.hashers import get_hasher, make_password
 from django.contrib.auth.models import Permission
@@ -189,6 +190,12 @@ def job_data(actor: User, **values: Any) -> dict[str, Any]:
 def job(actor: User | None = None, **values: Any) -> Job:
     by = actor or user("researcher")
     return submit(data=job_data(by, **values), actor=by, via="test")
+
+
+def any_job(actor: User | None = None, **values: Any) -> Job:
+    """A job whether or not the fleet could ever run it, as there are when nodes have left."""
+    with mock.patch("scheduler.queue.impossible", return_value=None):
+        return job(actor, **values)
 
 
 def grant(of: Project, resource: Resource, amount: int) -> QuotaGrant:

@@ -77,6 +77,7 @@ class Allocation(models.Model):
             ),
         ]
         indexes = [
+            # in the database with more columns, which the quota is summed from (0009_batched_guards)
             models.Index(fields=["project"], name="allocation_live_by_project", condition=Q(period__upper_inf=True)),
             models.Index(fields=["node"], name="allocation_live_by_node", condition=Q(period__upper_inf=True)),
             GistIndex(fields=["period"], name="allocation_period"),

@@ -14,7 +14,8 @@ EQUAL, OVERLAPS, NOT_EQUAL = RangeOperators.EQUAL, RangeOperators.OVERLAPS, Rang
 
 
 class InventoryVersion(models.Model):
-    """One row; triggers add one whenever nodes, cards, seats, blocks, zones, reserves or links change."""
+    """One row; triggers add one when what carries no transaction number changes: zones, cards, links, and rows that are
+    deleted. Then the scheduler reads everything anew."""
 
     version = models.BigIntegerField(default=1)
 

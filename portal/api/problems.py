@@ -16,6 +16,7 @@ from rest_framework.views import exception_handler, set_rollback
 from ledger.errors import Conflict, Forbidden, Refused
 from portal.api.parsing import TooLarge
 from portal.api.throttles import for_strangers
+from portal.outlook_words import refusal_words
 
 REFUSALS: Final[Mapping[type[Refused], int]] = {
     Conflict: status.HTTP_409_CONFLICT,
@@ -48,8 +49,8 @@ def handler(exc: Exception, context: dict[str, Any]) -> JsonResponse | None:
     if isinstance(exc, Refused):
         set_rollback()
         code = next((code for kind, code in REFUSALS.items() if isinstance(exc, kind)), status.HTTP_400_BAD_REQUEST)
-        errors = [{"field": exc.field, "message": str(exc), "code": exc.code}]
-        return _problem(code, exc.code, str(exc), errors)
+        message = refusal_words(exc)
+        return _problem(code, exc.code, message, [{"field": exc.field, "message": message, "code": exc.code}])
     response = exception_handler(exc, context)
     if response is None:
         return None

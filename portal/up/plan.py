@@ -58,6 +58,7 @@ def portal_plan(context: Context) -> Plan:
     steps = (
         Step("migrate", (python, manage, "migrate", "--noinput", "--verbosity", "1"), {"DATABASE_ROLE": ""}),
         Step("seed", seed),
+        Step("compile", (python, "-c", "from scheduler.engine.batch import warm; warm()")),
     )
     return Plan(steps, web(context), (*workers(context), beat(context), agent(context)))
 

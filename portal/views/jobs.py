@@ -20,6 +20,7 @@ from ledger.vocabulary import LIVE_JOB_STATES
 from portal import labels
 from portal.api.serializers import JobInput
 from portal.forms import PAGE_FIELDS, JobFilter, SubmitForm, card_models
+from portal.outlook_words import refusal_words
 from portal.tables import Column, Table
 from portal.typed import id_of
 from portal.views.gate import request_id, signed_in, viewer
@@ -134,6 +135,7 @@ def _submitted(request: HttpRequest, form: SubmitForm) -> Job | None:
         form.data = {**request.POST.dict(), "client_key": uuid.uuid4().hex}
         form.add_error(None, _("This form was sent before with other values. Send it again to submit a second job."))
     except Refused as refused:
-        name = PAGE_FIELDS.get(refused.field, refused.field)
-        form.add_error(name if name in form.fields else None, str(refused))
+        field = refused.field.rpartition(".")[2]  # of a wish: asks.0.nodes
+        name = PAGE_FIELDS.get(field, field)
+        form.add_error(name if name in form.fields else None, refusal_words(refused))
     return None

@@ -6,34 +6,26 @@ Names of other projects and jobs are given to those alone who may see them. Noth
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext
 from django.views.decorators.http import require_POST, require_safe
 
 from ledger.models import Job, Project, User
 from ledger.vocabulary import JobState
-from portal import labels
 from portal.api.serializers import JobInput
-from portal.forms import PAGE_FIELDS, SubmitForm, card_models
-from portal.templatetags import ui
+from portal.forms import SubmitForm, card_models
+from portal.outlook_words import limit_words, sooner_words
 from portal.views.gate import signed_in, viewer
 from portal.views.job_form import projects_of
 from scheduler import whatif
-from scheduler.whatif import Limit, Outlook, Sooner
+from scheduler.whatif import Outlook
 
 PLACEHOLDER: Final = "x"  # name and command decide nothing about where a job goes
 MOST_BLOCKERS: Final = 5
-# how amounts of a job's fields are told; what is not here is told as it is
-SHOWN: Final[Mapping[str, Callable[[Any], str]]] = {
-    "memory_mib": ui.mib,
-    "host_memory_mib": ui.mib,
-    "cpu_milli": ui.cores,
-}
 
 
 @require_POST
@@ -116,43 +108,6 @@ def _blockers(ids: Sequence[int], user: User) -> list[Job | None]:
     """The first few jobs that must end; None for one that the person may not see."""
     seen = Job.objects.visible_to(user).select_related("project").in_bulk(ids[:MOST_BLOCKERS])
     return [seen.get(pk) for pk in ids[:MOST_BLOCKERS]]
-
-
-def limit_words(limit: Limit) -> str:
-    """A sentence: what was asked for, and the nearest that there is."""
-    shown = SHOWN.get(limit.what, str)
-    facts = {"wanted": shown(limit.wanted), "most": shown(limit.nearest), "where": limit.where}
-    if limit.what == "form":
-        facts["wanted"] = str(labels.look("ask_form", str(limit.wanted)).label)
-        names = [str(labels.look("form", form).label) for form in str(limit.nearest).split(", ")]
-        facts["most"] = ", ".join(names)
-    return {
-        "memory_mib": _("No card has %(wanted)s; the largest has %(most)s (%(where)s)."),
-        "cards_per_node": _("No node has %(wanted)s such cards; the most is %(most)s (%(where)s)."),
-        "cpu_milli": _("No node has %(wanted)s CPU cores; the most is %(most)s (%(where)s)."),
-        "host_memory_mib": _("No node has %(wanted)s of host memory; the most is %(most)s (%(where)s)."),
-        "model": _("There is no card of the model %(wanted)s; there are %(most)s."),
-        "form": _("No zone takes the form “%(wanted)s”; the zones take: %(most)s."),
-        "nodes": _("%(wanted)s nodes are wanted; the fleet has %(most)s."),
-    }[limit.what] % facts
-
-
-def sooner_words(sooner: Sooner) -> dict[str, Any]:
-    """A change in words, and as fields of the submit form, so that one click applies it."""
-    words, fields = [], {}
-    for name, value in sooner.change.items():
-        table = {"form": "ask_form", "interconnect": "interconnect", "distance": "distance"}.get(name)
-        word = str(labels.look(table, str(value)).label) if table else _amount(name, value)
-        label = str(SubmitForm.base_fields[PAGE_FIELDS.get(name, name)].label)
-        words.append(f"{label}{pgettext('separator', ': ')}{word}")
-        fields[PAGE_FIELDS.get(name, name)] = value / 1000 if name == "cpu_milli" else value
-    return {"words": pgettext("separator", "; ").join(words), "fields": json.dumps(fields), "hostname": sooner.hostname}
-
-
-def _amount(name: str, value: Any) -> str:
-    if name == "model":
-        return str(value) or _("any")
-    return SHOWN.get(name, str)(value)
 
 
 def _as_api(request: HttpRequest, spec: Mapping[str, Any]) -> str:

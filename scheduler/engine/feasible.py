@@ -175,10 +175,10 @@ LEAF: Final = len(FILTERS) + 3
 REASONS: Final[tuple[Refusal, ...]] = (*(r for r, _ in FILTERS), Refusal.HEADROOM, Refusal.GANG, Refusal.LEAF)
 
 
-def codes(look: Lens, after: int = 0) -> Codes:
-    """The code of every row, by the first filter that refuses it; `after` leaves out that many filters."""
+def codes(look: Lens, after: int = 0, upto: int = len(FILTERS)) -> Codes:
+    """The code of every row, by the first filter that refuses it; of the filters `after` + 1 to `upto`."""
     out = np.zeros(look.size, dtype=np.int8)
-    for number in range(len(FILTERS), after, -1):  # backwards, so that the first filter has the last word
+    for number in range(upto, after, -1):  # backwards, so that the first filter has the last word
         refused = FILTERS[number - 1][1](look)
         if refused is not None:
             np.putmask(out, refused, number)

@@ -8,15 +8,18 @@ Decides nothing. Codes (model, zone, place) are only names for strings: no choic
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ledger.vocabulary import COMPUTE_UNITS, Form
-from scheduler.engine.arrays import Bools, Codes, Ints
-from scheduler.engine.intervals import Intervals, length, merged
+from scheduler.engine.arrays import Bools, Codes, Ints, Rows
+from scheduler.engine.intervals import Intervals, gaps, length, merged
+from scheduler.engine.kernel import Board, Log, Moving, Slate
+from scheduler.engine.opening import Kinds, Openings, kinds_of, openings
 from scheduler.engine.prices import Prices, Stock, Workload, first_guess, prices
 from scheduler.engine.shape import FORMS, INTERCONNECT_RANK, Shape
 from scheduler.engine.topology import CardTopology
@@ -29,6 +32,7 @@ LEVELS: Final = ("leaf", "rack", "room", "site")  # nearest first
 UNKNOWN: Final = -1
 ANSWERS_KEPT: Final = 1_000
 LOG_KEPT: Final = 100_000
+LOG_BEGINS: Final = 1_000  # entries that there is room for
 
 
 @dataclass(slots=True)
@@ -56,32 +60,54 @@ class Fixed:
 
 
 @dataclass(slots=True)
-class Moving:
-    """What a plan uses up. (n,) or (c, n)."""
-
-    used_form: Ints  # FORM_CODE
-    allocations: Ints
-    cpu: Ints  # free
-    host_memory: Ints  # free
-    memory: Ints  # (c, n) free
-    compute: Ints  # (c, n) free
-
-    def copy(self) -> Moving:
-        return Moving(*(getattr(self, f.name).copy() for f in fields(self)))
-
-
-@dataclass(slots=True)
 class Answer:
     """For one shape, by row: number of the first filter that refuses (0 = none) and, where none does, the score in
-    millionths. `seen` counts the entries of the fleet's log that are already worked in."""
+    millionths. `seen` counts the entries of the fleet's log that are already worked in. `board` is there where the
+    compiled loops keep these arrays."""
 
     codes: Codes
     points: Ints
     seen: int
+    board: Board | None = None
+
+
+@dataclass(slots=True)
+class Drawn:
+    """A slate of one world with the prices that it was drawn by. `seen` as in Answer."""
+
+    slate: Slate
+    prices: Prices
+    seen: int
+
+
+class Changes:
+    """Rows that changed, in order; how many is the fleet's version."""
+
+    def __init__(self, rows: int) -> None:
+        none = np.full(rows, -1)
+        self.log = Log(np.empty(LOG_BEGINS, dtype=np.int64), np.zeros(1, dtype=np.int64), none, none.copy())
+
+    def __len__(self) -> int:
+        return int(self.log.length[0])
+
+    def append(self, row: int) -> None:
+        self.make_room(1)
+        at = len(self)
+        self.log.rows[at], self.log.last[row], self.log.length[0] = row, at, at + 1
+
+    def make_room(self, entries: int) -> None:
+        """For so many entries that compiled loops write."""
+        needed = len(self) + entries
+        if needed > len(self.log.rows):
+            self.log = self.log._replace(rows=np.resize(self.log.rows, 2 * needed))
+
+    def since(self, seen: int) -> Rows:
+        """The rows that changed after that many changes, each once, ascending."""
+        return np.array(sorted({*self.log.rows[seen : len(self)].tolist()}), dtype=np.int64)
 
 
 class Fleet:
-    """See the module docstring. `log` lists the rows that changed, in order; its length is the fleet's version."""
+    """See the module docstring."""
 
     def __init__(self, nodes: Iterable[NodeView], workloads: Mapping[bool, Workload] | None = None) -> None:
         """`workloads` by simulated: what came so far, for prices; without one there is a first guess."""
@@ -100,13 +126,18 @@ class Fleet:
         self.busy: dict[tuple[int, int], tuple[Intervals, Intervals]] = {}  # (row, column) -> memory, compute
         self.labels: dict[str, Bools] = {}
         self.topologies: dict[int, CardTopology] = {}
-        self.log: list[int] = []
+        self.log = Changes(len(self.views))
         self.answers: dict[tuple[Shape, str], Answer] = {}
+        self.slates: dict[bool, Drawn] = {}  # by simulated (slate.py)
         self.base: Fleet | None = None
+        self.ranks: Ints = np.arange(len(self.views))
+        self.by_rank: Ints = self.ranks  # rows
         self.rule = ""  # of the plan that a fork belongs to
         self.restock = True  # what there is in all may have changed
         self.stocks: dict[bool, StockKey] = {}
         self.priced: dict[bool, Prices] = {}
+        self.kinds: Kinds
+        self.opened: dict[bool, Openings] = {}
         width = max((len(node.cards) for node in self.views), default=0)
         blocks = max((len(_block_ids(node)) for node in self.views), default=0)
         self.fixed, self.now = _empty(len(self.views), max(width, 1), max(blocks, 1))
@@ -127,6 +158,7 @@ class Fleet:
         )
         if getattr(self, "yardsticks", None) != yardsticks:
             self.answers.clear()
+            self.slates.clear()
         self.yardsticks: tuple[int, int, int] = yardsticks
         if self.restock:
             self._take_stock()
@@ -136,17 +168,30 @@ class Fleet:
         """What is worth what in one of the two worlds; worked out when first asked for."""
         found = self.priced.get(simulated)
         if found is None:
-            sizes, cards, cpu, memory = self.stocks[simulated]
-            stock = Stock(np.array(sizes or (1,)), np.array(cards or (0,)), cpu, memory)  # no table is empty
+            stock = self.stock(simulated)
             found = self.priced[simulated] = prices(self.workloads.get(simulated) or first_guess(stock), stock)
         return found
+
+    def openings(self, simulated: bool) -> Openings:
+        """What it costs others in one of the two worlds that an untouched node is opened; worked out when first asked
+        for. Prices and this go together."""
+        found = self.opened.get(simulated)
+        if found is None:
+            workload, stock = self.workloads.get(simulated), self.stock(simulated)
+            found = self.opened[simulated] = openings(workload or first_guess(stock), self.kinds, stock, simulated)
+        return found
+
+    def stock(self, simulated: bool) -> Stock:
+        sizes, cards, cpu, memory = self.stocks[simulated]
+        return Stock(np.array(sizes or (1,)), np.array(cards or (0,)), cpu, memory)  # no table is empty
 
     def _take_stock(self) -> None:
         """What there is in all; prices and answers go when that has changed."""
         stocks = {simulated: self._stock(simulated) for simulated in (False, True)}
-        if self.stocks != stocks:
-            self.stocks = stocks
-            self.priced = {}
+        kinds = kinds_of(self.fixed)
+        if self.stocks != stocks or not kinds.same(self.kinds):
+            self.stocks, self.kinds = stocks, kinds
+            self.priced, self.opened = {}, {}
             self.answers.clear()
 
     def _stock(self, simulated: bool) -> StockKey:
@@ -179,15 +224,19 @@ class Fleet:
             self.log.append(row)
         self._measure()
 
-    def fork(self, rule: str = "") -> Fleet:
-        """A working copy for a plan by this rule: shares what a plan can't change, owns what it uses up."""
+    def fork(self, rule: str = "", ranks: Ints | None = None) -> Fleet:
+        """A working copy for a plan by this rule: shares what a plan can't change, owns what it uses up. `ranks` (n,),
+        0 to n - 1, part rows that are equally good; without them the lowest id wins."""
         twin = copy.copy(self)
-        twin.now = self.now.copy()
+        twin.now = Moving(*(array.copy() for array in self.now))
         twin.busy = {}
-        twin.log = []
+        twin.log = Changes(len(self))
         twin.answers = {}
+        twin.slates = {}
         twin.base = self
         twin.rule = rule
+        if ranks is not None:
+            twin.ranks, twin.by_rank = ranks, np.argsort(ranks)
         return twin
 
     def _fill(self, row: int, node: NodeView) -> None:
@@ -219,7 +268,7 @@ class Fleet:
         cards = tuple(sorted(node.cards, key=lambda card: (card.slot, card.id)))
         self.cards[row] = cards
         fixed.cards[row] = len(cards)
-        for columns in (fixed.present, fixed.model, fixed.memory, fixed.card_held, now.memory, now.compute):
+        for columns in (fixed.present, fixed.model, fixed.memory, fixed.card_held, now.memory, now.compute, now.gap):
             columns[:, row] = 0
         fixed.block[:, row] = UNKNOWN
         fixed.block_size[:, row] = 0
@@ -231,6 +280,7 @@ class Fleet:
             fixed.card_held[n, row] = card.held
             now.memory[n, row] = card.memory_mib - length(card.busy)
             now.compute[n, row] = COMPUTE_UNITS - length(card.compute_busy)
+            now.gap[n, row] = _largest_gap(card.busy, card.memory_mib)
             if card.block_id is not None:
                 fixed.block[n, row] = block_of[card.block_id]
                 fixed.block_size[block_of[card.block_id], row] += 1
@@ -266,12 +316,20 @@ class Fleet:
             self.busy[row, column] = (merged(memory + share.memory), merged(compute + share.compute))
             now.memory[column, row] -= length(share.memory)
             now.compute[column, row] -= length(share.compute)
+            now.gap[column, row] = _largest_gap(self.busy[row, column][0], self.cards[row][column].memory_mib)
         self.log.append(row)
 
 
 def _has(node: NodeView) -> tuple[object, ...]:
     """What a node adds to the stock."""
-    return node.simulated, node.cpu_milli, node.host_memory_mib, sorted(card.memory_mib for card in node.cards)
+    blocks = Counter(card.block_id for card in node.cards if card.block_id is not None)
+    forms = [form for form in FORMS if form in node.zone_forms and node.managers.get(form)]
+    cards = sorted(card.memory_mib for card in node.cards)
+    return node.simulated, node.cpu_milli, node.host_memory_mib, cards, sorted(blocks.values()), forms
+
+
+def _largest_gap(busy: Intervals, memory_mib: int) -> int:
+    return max((hi - lo for lo, hi in gaps(busy, memory_mib)), default=0) if busy else memory_mib
 
 
 def _block_ids(node: NodeView) -> list[int]:
@@ -301,4 +359,4 @@ def _empty(n: int, c: int, b: int) -> tuple[Fixed, Moving]:
         cpu=ints(n), host_memory=ints(n), cards=ints(n), present=bools(c, n), model=ints(c, n),
         memory=ints(c, n), card_held=bools(c, n), block=ints(c, n), block_size=ints(b, n),
     )  # fmt: skip
-    return fixed, Moving(ints(n), ints(n), ints(n), ints(n), ints(c, n), ints(c, n))
+    return fixed, Moving(ints(n), ints(n), ints(n), ints(n), ints(c, n), ints(c, n), ints(c, n))

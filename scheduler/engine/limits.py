@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ledger.vocabulary import COMPUTE_UNITS
-from scheduler.engine.types import Ask, CardView, JobView, NodeView, Plan, Snapshot
+from scheduler.engine.types import Ask, CardView, Demand, JobView, NodeView, Plan, Snapshot
 
 LARGEST_AMOUNT: Final = 2**40  # leaves room to add up a fleet in 64 bits
 AMOUNTS: Final[dict[type, tuple[str, ...]]] = {
@@ -17,6 +17,7 @@ AMOUNTS: Final[dict[type, tuple[str, ...]]] = {
     NodeView: ("cpu_milli", "host_memory_mib", "cpu_milli_used", "host_memory_mib_used", "allocations"),
     Ask: ("cards_per_node", "memory_mib", "after_s", "compute_milli"),
     JobView: ("cpu_milli", "host_memory_mib"),
+    Demand: ("cards", "memory_mib", "cpu_milli", "host_memory_mib", "count"),
 }
 
 
@@ -31,6 +32,8 @@ def check_snapshot_values(snapshot: Snapshot) -> None:
         _check_job(job, f"jobs[{n}]")
     for n, reserve in enumerate(snapshot.reserves):
         _at_least(reserve.mib, 0, f"reserves[{n}].mib")
+    for n, demand in enumerate(snapshot.demand):
+        _check_amounts(demand, f"demand[{n}]")
 
 
 def check_plan_values(plan: Plan) -> None:
@@ -82,7 +85,7 @@ def _check_amounts(thing: object, where: str) -> None:
             raise ValueError(f"{where}.{name}: must be at most {LARGEST_AMOUNT}, got {value}")
 
 
-def _at_least(value: int, least: int, where: str) -> None:
+def _at_least(value: float, least: int, where: str) -> None:
     if value < least:
         raise ValueError(f"{where}: must be at least {least}, got {value}")
 

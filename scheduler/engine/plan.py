@@ -14,19 +14,19 @@ import numpy as np
 
 from ledger.vocabulary import Distance, Refusal
 from scheduler.engine import feasible
-from scheduler.engine.answers import answer
+from scheduler.engine.answers import answer, best, columns_of, ranked
 from scheduler.engine.arrays import Bools, Codes, Ints, Rows
-from scheduler.engine.cards import build, choose
+from scheduler.engine.cards import build
+from scheduler.engine.demand import workloads
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.headroom import Headroom
 from scheduler.engine.near import groups
 from scheduler.engine.score import POINTS, RULES, THRIFTY
 from scheduler.engine.shape import Shape, shapes_of
 from scheduler.engine.ties import node_ranks
-from scheduler.engine.types import Ask, JobView, MemberPlan, Placement, Plan, Reserve, Snapshot, Waiting
+from scheduler.engine.types import DEFAULT_RULE, Ask, JobView, MemberPlan, Placement, Plan, Reserve, Snapshot, Waiting
 
 SCORES_SHOWN: Final = 5
-DEFAULT_RULE: Final = "pack-keep-whole/2"
 NodeVerdict = tuple[str, int, Refusal | None, float | None]  # hostname, ask's number, refusal, score
 Members = list[tuple[int, MemberPlan]]  # row, member
 Shown = tuple[tuple[int, float], ...]  # node id, score
@@ -105,7 +105,7 @@ def queue_order(jobs: Iterable[JobView]) -> list[JobView]:
 
 
 def _desk_for(snapshot: Snapshot) -> Desk:
-    fleet = Fleet(snapshot.nodes)
+    fleet = Fleet(snapshot.nodes, workloads(snapshot.demand))
     return Desk(fleet, snapshot.reserves, at=snapshot.at, seed=snapshot.seed, rule=snapshot.rule)
 
 
@@ -133,10 +133,9 @@ class Desk:
     def __init__(self, fleet: Fleet, reserves: Iterable[Reserve], *, at: float, seed: int, rule: str) -> None:
         if rule not in RULES:
             raise ValueError(f"rule {rule!r} is not known; known are {', '.join(sorted(RULES))}")
-        self.fleet = fleet.fork(rule)
+        self.fleet = fleet.fork(rule, node_ranks(seed, fleet.fixed.ids))
         self.headroom = Headroom(self.fleet, reserves)
         self.at, self.seed, self.rule = at, seed, rule
-        self.ranks = node_ranks(seed, self.fleet.fixed.ids)
         self.known: dict[Question, tuple[int, Verdict, dict[Refusal, int]]] = {}
 
     def decide(self, job: JobView) -> Placement | Waiting:
@@ -196,36 +195,31 @@ class Desk:
         found = answer(self.fleet, shape, self.rule)
         codes = found.codes.copy()
         rows: Rows = np.flatnonzero(codes == 0)
-        if not question.key_work:
+        few = max(SCORES_SHOWN, question.nodes)
+        if question.key_work or not self.headroom.reserved:
+            first = best(self.fleet, found, few)
+        else:
             short = self.headroom.refused(shape, rows)
             codes[rows[short]] = feasible.HEADROOM
             rows = rows[~short]
-        best = self._ranked(rows, found.points, max(SCORES_SHOWN, question.nodes))
-        members, problem = self._gang(question, shape, rows, best, found.points)
+            first = ranked(self.fleet, rows, found.points, few)
+        members, problem = self._gang(question, shape, rows, first, found.points)
         codes[rows] = problem
         never = not members and self._never(question, feasible.could_ever(found.codes))
         ids = self.fleet.fixed.ids
-        shown = tuple((int(ids[row]), float(found.points[row]) / POINTS) for row in best[:SCORES_SHOWN])
+        shown = tuple((int(ids[row]), float(found.points[row]) / POINTS) for row in first[:SCORES_SHOWN])
         return Verdict(codes, found.points, members, shown, never)
 
-    def _ranked(self, rows: Rows, points: Ints, few: int = 0) -> Rows:
-        """Best first, equal scores by rank; only the first few when that is given."""
-        keys = self.ranks[rows] - points[rows] * len(self.fleet)  # the smaller, the better; no two are equal
-        if 0 < few < len(rows):
-            some = np.argpartition(keys, few)[:few]
-            rows, keys = rows[some], keys[some]
-        return rows[np.argsort(keys)]
-
-    def _gang(self, question: Question, shape: Shape, rows: Rows, best: Rows, points: Ints) -> tuple[Members, int]:
+    def _gang(self, question: Question, shape: Shape, rows: Rows, first: Rows, points: Ints) -> tuple[Members, int]:
         """All members or none, and then the code that says why."""
         nodes, distance = question.nodes, question.distance
         if len(rows) < nodes:
             return [], feasible.GANG
         if nodes == 1 or distance is Distance.ANY:  # as a rule the best few will do, without sorting the rest
-            members = self._members(question, shape, best, points)
+            members = self._members(question, shape, first, points)
             if members:
                 return members, 0
-        rows = self._ranked(rows, points)
+        rows = ranked(self.fleet, rows, points)
         problem = feasible.LEAF
         for group in groups(self.fleet, rows, points[rows], nodes=nodes, distance=distance, seed=self.seed):
             members = self._members(question, shape, group, points)
@@ -239,7 +233,7 @@ class Desk:
         left = None if question.key_work or not self.headroom.reserved else self.headroom.copy()
         members: Members = []
         for row in rows.tolist():
-            columns = choose(self.fleet, row, shape, {} if left is None else left.of(row))
+            columns = columns_of(self.fleet, row, shape, {} if left is None else left.of(row))
             if columns is None:
                 continue
             member = build(self.fleet, row, shape, columns, float(points[row]) / POINTS)

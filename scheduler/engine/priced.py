@@ -1,5 +1,6 @@
-"""What taking a shape costs each row: the fall of the node's worth in cards (prices.py), and small preferences between
-nodes that lose the same. Less is better. No term may look at another row.
+"""What taking a shape costs each row: the fall of the node's worth in cards (prices.py), what others lose when it is
+opened (opening.py), and small preferences between nodes that lose the same. Less is better. No term may look at another
+row.
 
 Worth of a node: what the free pieces of its cards are worth, less the cards that its CPU and host memory can't serve.
 A piece of a card is as large as the scarcer of its memory and its compute. Held cards are worth nothing to anybody.
@@ -10,19 +11,16 @@ A piece of a card is as large as the scarcer of its memory and its compute. Held
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from ledger.vocabulary import Form
-from scheduler.engine.arrays import Bools, Floats, Ints
+from scheduler.engine.arrays import Floats, Ints
 from scheduler.engine.lens import Lens
+from scheduler.engine.opening import block_loss
 from scheduler.engine.prices import PARTS, Prices, parts
-from scheduler.engine.shape import FORMS
 
-WHOLE: Final = FORMS.index(Form.WHOLE)
-OPENING: Final = 0.02  # of an untouched machine that could be given whole
 FLEXIBLE: Final = 0.02  # of a zone that takes other forms too, by how many
 BREAKING: Final = 0.05  # of blocks that are whole, by the part of the cards asked for that must
 WRONG_LINKS: Final = 0.01
@@ -57,29 +55,45 @@ def loss(look: Lens, wishes: Wishes) -> Floats:
     size[~counted | (size == len(prices.sizes))] = 0  # rows of the other world may have larger cards; they are refused
     level = parts(look.free, look.compute, look.memory)
     worth = np.where(counted, _table(prices.worth, size, level), 0.0)
+    if look.is_block:  # the node will have no containers, so that what these would lack is no loss
+        return wishes.cost + _mean_idle(look, worth) + _blocks_lost(look) + opening(look)
     need = np.where(counted, _table(prices.need, size, level), 0.0)
     cpu, memory = look.now.cpu[look.rows], look.now.host_memory[look.rows]
     lost = wishes.cost - shortage(prices, cpu, memory, need.sum(axis=0))
     if look.is_whole:
-        return lost + worth.sum(axis=0)
-    if look.is_block:
-        taken, freed = _mean_idle(look, worth), _mean_idle(look, need)
-    elif shape.cards == 0:
+        return lost + worth.sum(axis=0) + opening(look)
+    if shape.cards == 0:
         taken, freed = np.zeros(look.size), np.zeros(look.size)
     else:
         taken, freed = _cheapest(look, prices, size, level)
     lost = (
         lost + taken + shortage(prices, cpu - shape.cpu_milli, memory - shape.host_memory_mib, need.sum(axis=0) - freed)
     )
-    return lost + OPENING * could_be_whole(look)
+    return lost + opening(look)
 
 
-def could_be_whole(look: Lens) -> Bools:
-    """Nothing stands on the node, and a whole-machine job could have it."""
-    fixed, now, rows = look.fixed, look.now, look.rows
-    empty: Bools = (now.used_form[rows] == 0) & (now.allocations[rows] == 0)
-    takes: Bools = fixed.zone_forms[WHOLE, rows] & fixed.drivers[WHOLE, rows]
-    return empty & takes & (fixed.card_held[:, rows].sum(axis=0) == 0)
+def opening(look: Lens) -> Floats:
+    """(n,): what it costs others that an untouched node is opened for this form."""
+    untouched = (look.now.used_form[look.rows] == 0) & (look.now.allocations[look.rows] == 0)
+    found = look.fleet.openings(look.shape.simulated)
+    return np.where(untouched, found.paid(look.form, look.shape.cards, look.rows), 0.0)
+
+
+def _blocks_lost(look: Lens) -> Floats:
+    """(n,): what blocks that may come lose by this one, besides its own cards."""
+    found, shape = look.fleet.openings(look.shape.simulated), look.shape
+    kind = found.kinds.of_row[look.rows]
+    spared = found.spared(shape.cards, shape.cpu_milli, shape.host_memory_mib)
+    cards, cpu, memory = _in_idle_blocks(look), look.now.cpu[look.rows], look.now.host_memory[look.rows]
+    before = block_loss(found, kind, cards, cpu, memory, spared)
+    left = (cards - shape.cards, cpu - shape.cpu_milli, memory - shape.host_memory_mib)
+    return block_loss(found, kind, *left, spared) - before
+
+
+def _in_idle_blocks(look: Lens) -> Ints:
+    """(n,): cards in blocks without any tenant, of whatever model and memory."""
+    every = Lens(look.fleet, replace(look.shape, model="", memory_mib=0), look.rows)
+    return (every.block_size * np.stack(every.whole_blocks)).sum(axis=0)
 
 
 def shortage(prices: Prices, cpu: Ints, memory: Ints, need: Floats) -> Floats:

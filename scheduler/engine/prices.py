@@ -12,8 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from ledger.vocabulary import COMPUTE_UNITS
-from scheduler.engine.arrays import Floats, Ints
+from ledger.vocabulary import COMPUTE_UNITS, Form
+from scheduler.engine.arrays import Bools, Floats, Ints
+from scheduler.engine.shape import FORMS
 
 PARTS: Final = 100  # a card is priced in hundredths
 FRAGMENT: Final = 0.1  # what a piece costs for each request that is too large for it
@@ -21,6 +22,7 @@ CPU_HINGES: Final = ((0.6, 0.5), (1.0, 0.5))  # multiples of the mean CPU of a c
 SCARCE_HINGE: Final = (2.0, 0.05)  # one more where CPU is scarce
 SCARCE: Final = (0.90, 0.98)  # use of CPU by use of cards, between which CPU becomes scarce
 HOST_HINGE: Final = (0.6, 1.0)  # the same for host memory
+EXACT: Final = 2.0**32
 ROUNDS: Final = 10_000
 CLOSE: Final = 1e-9
 SPARE: Final = 0.9  # of what a fleet has for each card, what work is taken to ask for while nothing is known of it
@@ -28,13 +30,20 @@ SPARE: Final = 0.9  # of what a fleet has for each card, what work is taken to a
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Shapes of requests and how often each came. All (m,)."""
+    """Shapes of requests for one node, and how often each came. All (m,)."""
 
     cpu_milli: Floats
     host_memory_mib: Floats
     cards: Ints  # 0 = CPU only
     memory_mib: Ints  # of each card; 0 = the whole card
     count: Floats
+    form: Ints | None = None  # index into FORMS; None = containers all of them
+
+    def asks(self, form: Form) -> Bools:
+        """(m,): which of the shapes ask for this form."""
+        forms = np.zeros(len(self.count), dtype=np.int64) if self.form is None else self.form
+        asked: Bools = (forms == FORMS.index(form)) & (self.count > 0)
+        return asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +99,28 @@ def prices(workload: Workload, stock: Stock) -> Prices:
     return Prices(
         sizes=stock.sizes,
         piece=weight * piece,
-        worth=weight * (piece - FRAGMENT * linear * too_large),
-        need=need,
+        worth=_exact(weight * (piece - FRAGMENT * linear * too_large)),
+        need=_exact(need),
         hinges=np.array([(1 / (multiple * cpu), cost) for multiple, cost in hinges]),
         host=np.array([1 / (HOST_HINGE[0] * memory), HOST_HINGE[1]]),
     )
+
+
+def _exact(table: Floats) -> Floats:
+    """In 2^-32 of a card: sums over a node's cards come out the same in any order, so equal nodes score equally."""
+    return np.rint(table * EXACT) / EXACT
+
+
+def fillings(workload: Workload, stock: Stock) -> float:
+    """How many times the cards of this stock hold all requests of the workload: times a count, it is how many requests
+    of a shape stand on a fleet that is full of work as it came so far."""
+    part = _parts(workload, stock.sizes)
+    with_cards = (workload.cards > 0) & (workload.count > 0) & (part <= PARTS).any(axis=0)
+    wanted = (workload.count * workload.cards)[with_cards]
+    weight = (stock.sizes / stock.sizes.max(initial=1))[:, None]
+    linear = weight * np.arange(PARTS + 1) / PARTS
+    taken = _Use(part[:, with_cards], wanted, stock.cards).of(linear)
+    return float(weight[:, 0] @ stock.cards) / taken if taken > 0 else 0.0
 
 
 def parts(free: Ints, compute: Ints, memory: Ints) -> Ints:

@@ -15,13 +15,14 @@ from typing import Final
 import numpy as np
 
 from ledger.vocabulary import COMPUTE_UNITS, Form
-from scheduler.engine.arrays import Floats, Ints
+from scheduler.engine.arrays import Bools, Floats, Ints
 from scheduler.engine.lens import Lens
-from scheduler.engine.priced import Wishes, could_be_whole, loss
+from scheduler.engine.priced import Wishes, loss
 from scheduler.engine.shape import FORMS
 
 Term = Callable[[Lens], Floats | float]  # one number when it is the same for every row
 BLOCK: Final = FORMS.index(Form.BLOCK)
+WHOLE: Final = FORMS.index(Form.WHOLE)
 POINTS: Final = 1_000_000  # in a score of 1
 FASTEST: Final = 2  # the greatest INTERCONNECT_RANK
 
@@ -33,7 +34,15 @@ def _ratio(part: Ints, whole: Ints) -> Floats:
 
 def keep_whole(look: Lens) -> Floats | float:
     """Leave untouched machines to those who need one whole."""
-    return 1.0 if look.is_whole else (~could_be_whole(look)).astype(np.float64)
+    return 1.0 if look.is_whole else (~_could_be_whole(look)).astype(np.float64)
+
+
+def _could_be_whole(look: Lens) -> Bools:
+    """Nothing stands on the node, and a whole-machine job could have it."""
+    fixed, now, rows = look.fixed, look.now, look.rows
+    empty: Bools = (now.used_form[rows] == 0) & (now.allocations[rows] == 0)
+    takes: Bools = fixed.zone_forms[WHOLE, rows] & fixed.drivers[WHOLE, rows]
+    return empty & takes & (fixed.card_held[:, rows].sum(axis=0) == 0)
 
 
 def keep_blocks(look: Lens) -> Floats | float:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from ledger.vocabulary import AskForm, Distance, Form, Interconnect, Refusal
+
+DEFAULT_RULE: Final = "least-loss/1"  # of score.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +104,28 @@ class Reserve:
 
 
 @dataclass(frozen=True, slots=True)
+class Demand:
+    """One shape of request for one node and how often it came: what the prices of a rule go by."""
+
+    simulated: bool
+    form: AskForm
+    cards: int
+    memory_mib: int  # of each card; 0 = the whole card
+    cpu_milli: int
+    host_memory_mib: int
+    count: float
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     at: float
     seed: int
     nodes: tuple[NodeView, ...]
     jobs: tuple[JobView, ...]
     reserves: tuple[Reserve, ...] = ()
-    rule: str = "pack-keep-whole/2"  # name and version of the scoring rule
+    rule: str = DEFAULT_RULE  # name and version of the scoring rule
+    demand: tuple[Demand, ...] = ()  # what came so far; empty = nothing is known of it
+    workload: int | None = None  # version of `demand`
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,8 @@ from tests.bench.openb import MOST_GPUS, Floats, Ints, Nodes, Pods
 
 Points = tuple[float, int]  # and the GPU
 
-MOST_CPU: Final = 128_000.0  # the largest node's milli-cores and GPU-milli: what the published scores divide by
-MOST_GPU: Final = 8_000
-FULL: Final = 1_000
-ANY: Final = FULL + 1
+MOST_CPU, MOST_GPU = 128_000.0, 8_000  # the largest node's milli-cores and GPU-milli: published scores divide by them
+FULL, ANY = 1_000, 1_001
 TOP: Final = 100  # the highest score
 POPULAR: Final = 95.0  # typical pods are the commonest shapes that make up this part of the pods, in percent
 LAST_PERCENT: Final = 130
@@ -66,13 +64,14 @@ class Typical(NamedTuple):
 class Policy:
     """`score(state, requests, data, pod, node) -> (points, device)` for a node that can take the pod.
 
-    The most points win. `device` is the GPU for a pod that asks for less than one GPU; -1 leaves it to best fit.
-    `score` is Python that numba can compile, or is compiled already; `data` is whatever tuple it needs. It may change
-    the node's row of `state` while it looks, and must put it back.
+    The most points win; minus infinity refuses the node. `device` is the GPU for less than one GPU, -1 leaves it to best
+    fit. `score` is Python that numba can compile, or is compiled; `data` is whatever tuple it needs. It may change the
+    node's row of `state` while it looks, and must put it back.
     """
 
     score: Callable[..., Any]
     data: tuple[Any, ...] = ()
+    kind: Ints | None = None  # (m,) of the pods, to take the place of Requests.kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +148,16 @@ def simulate(chosen: Policy, nodes: Nodes, pods: Pods, order: Ints, rank: Ints, 
     """
     left = (nodes.cpu_milli.copy(), nodes.memory_mib.copy(), nodes.gpu_milli())
     state = State(*left, nodes.gpus, nodes.model, np.zeros(len(nodes.gpus), dtype=np.int64))
-    node, devices = place_all(state, requests(pods), order, rank, _compiled(chosen.score), chosen.data, seed)
+    asked = requests(pods, chosen.kind)
+    node, devices = place_all(state, asked, order, rank, _compiled(chosen.score), chosen.data, seed)
     demand = pods.demand[order]
     used = np.cumsum(np.where(node >= 0, demand, 0))
     return Outcome(node, devices, np.cumsum(demand), used, int(nodes.gpus.sum()))
 
 
-def requests(pods: Pods) -> Requests:
-    kind = np.where(pods.gpu_milli < FULL, 1, 2 * pods.gpus) * (pods.gpus > 0)
+def requests(pods: Pods, kind: Ints | None = None) -> Requests:
+    if kind is None:
+        kind = np.where(pods.gpu_milli < FULL, 1, 2 * pods.gpus) * (pods.gpus > 0)
     return Requests(pods.cpu_milli, pods.memory_mib, pods.gpus, pods.gpu_milli, pods.accepts, kind)
 
 
@@ -185,11 +186,11 @@ def place_all(state: State, requests: Requests, order: Ints, rank: Ints, score: 
     found = np.empty(len(rank), dtype=np.int64)
     for event in range(len(order)):
         pod = order[event]
-        best, best_device, most = -1, -1, 0.0
+        best, best_device, most = -1, -1, -np.inf
         for each in range(filtered(state, requests, pod, found)):
             node = found[each]
             points, device = score(state, requests, data, pod, node)
-            if best < 0 or points > most or (points == most and rank[node] < rank[best]):
+            if points > most or (points == most and best >= 0 and rank[node] < rank[best]):
                 best, best_device, most = node, device, points
         if best >= 0:
             chosen[event] = best

@@ -34,3 +34,27 @@ def cheapest_card(free: Any, unit: int, part: int, worth: Any) -> tuple[float, i
             if chosen == NOWHERE or lost < least:
                 least, chosen = lost, card
     return least, chosen
+
+
+def idle_cards(free: Any, whole: int) -> int:
+    """How many cards of the node have no tenant."""
+    count = 0
+    for card in range(len(free)):
+        if free[card] == whole:
+            count += 1
+    return count
+
+
+def block_loss(cards: int, cpu: float, memory: float, asked: Any, unused: Any, kept: Any) -> float:
+    """scheduler.engine.opening.block_loss on one node. `cards`: in wholly idle blocks; `asked` (w, 3): cards, CPU and
+    host memory of each shape; `unused` (w,): what an idle card costs that the shape can't use; `kept` (w,): what a place
+    for it is worth to others than the one that is placed."""
+    lost = 0.0
+    if cards > 0:
+        for shape in range(len(unused)):
+            slots = min(cards // asked[shape, 0], cpu // max(asked[shape, 1], 1.0), memory // max(asked[shape, 2], 1.0))
+            if slots <= 0:
+                lost += unused[shape] * cards
+            else:
+                lost -= kept[shape] * slots
+    return lost

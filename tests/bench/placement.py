@@ -22,7 +22,7 @@ import numpy as np
 from scheduler.engine.prices import PARTS, Prices, Stock, Workload, prices
 from tests.bench import bound, fgd_replica, loss, openb
 from tests.bench.fgd_replica import Outcome, Points, Policy, Requests, State
-from tests.bench.openb import GPU_MILLI, Floats, Nodes, Pods
+from tests.bench.openb import GPU_MILLI, Floats, Ints, Nodes, Pods
 
 OURS: Final = "Prices"
 UNIT: Final = GPU_MILLI // PARTS  # milli of a hundredth of a GPU
@@ -95,12 +95,17 @@ def _trace(trace: str, asked: argparse.Namespace) -> dict[str, Any]:
 
 def policy(nodes: Nodes, pods: Pods) -> Policy:
     """The score of the engine, for a replica that knows the trace's own list of pods, as it knows it for FGD."""
-    compiler = fgd_replica.compile_kernels()
-    for name in ("shortage", "cheapest_card"):
-        if not hasattr(globals()[name], "py_func"):
-            globals()[name] = compiler(globals()[name], forceinline=True, error_model="numpy")
+    compile_kernels()
     found = prices_of(nodes, pods)
     return Policy(score, (found.worth[0], found.need[0], found.hinges, found.host))
+
+
+def compile_kernels() -> None:
+    """Put compiled functions in the place of those that `score` calls."""
+    compiler = fgd_replica.compile_kernels()
+    for name in ("shortage", "cheapest_card", "lost_by"):
+        if not hasattr(globals()[name], "py_func"):
+            globals()[name] = compiler(globals()[name], forceinline=True, error_model="numpy")
 
 
 def prices_of(nodes: Nodes, pods: Pods) -> Prices:
@@ -108,15 +113,23 @@ def prices_of(nodes: Nodes, pods: Pods) -> Prices:
     return prices(workload_of(pods), Stock(card, cards, int(nodes.cpu_milli.sum()), int(nodes.memory_mib.sum())))
 
 
-def workload_of(pods: Pods) -> Workload:
-    """How often each shape stands in the trace. A milli of a GPU stands for a MiB of a card that has 1000."""
-    table = np.stack([pods.cpu_milli, pods.memory_mib, pods.gpus, pods.gpu_milli])
-    (cpu, memory, gpus, milli), count = np.unique(table, axis=1, return_counts=True)
-    return Workload(cpu.astype(float), memory.astype(float), gpus, milli, count.astype(float))
+def workload_of(pods: Pods, form: Ints | None = None) -> Workload:
+    """How often each shape stands in the trace; `form` of each pod, None = containers. A milli of a GPU stands for a
+    MiB of a card that has 1000."""
+    forms = np.zeros_like(pods.gpus) if form is None else form
+    table = np.stack([pods.cpu_milli, pods.memory_mib, pods.gpus, pods.gpu_milli, forms])
+    (cpu, memory, gpus, milli, forms), count = np.unique(table, axis=1, return_counts=True)
+    return Workload(cpu.astype(float), memory.astype(float), gpus, milli, count.astype(float), forms)
 
 
 def score(state: State, requests: Requests, data: tuple[Floats, ...], pod: int, node: int) -> Points:
     """Minus what the node loses, in millionths of a GPU."""
+    lost, device = lost_by(state, requests, data, pod, node)
+    return -np.rint(lost * FINE), device
+
+
+def lost_by(state: State, requests: Requests, data: tuple[Floats, ...], pod: int, node: int) -> Points:
+    """What the node loses by a container, in GPUs, and the GPU that a share takes."""
     worth, need, hinges, host = data
     cpu, memory, gpus, milli = state.cpu_left[node], state.mem_left[node], requests.gpus[pod], requests.milli[pod]
     needed = 0.0
@@ -132,7 +145,7 @@ def score(state: State, requests: Requests, data: tuple[Floats, ...], pod: int, 
         after -= gpus * need[PARTS]
     lost += shortage(cpu - requests.cpu[pod], memory - requests.memory[pod], after, hinges, host)
     lost -= shortage(cpu, memory, needed, hinges, host)
-    return -np.rint(lost * FINE), device
+    return lost, device
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from django.contrib.sessions.models import Session
 from django.core.management import CommandError, call_command
 
 from ledger.models import User
+from portal.management.commands import screenshots
 from portal.management.commands.screenshots import settle
 from tests import factories
 from tests.e2e.conftest import chromium_path
@@ -25,7 +26,10 @@ def people(settings: Any) -> dict[str, User]:
     return factories.cast()
 
 
-def test_each_page_in_each_look(live_server: Any, people: dict[str, User], tmp_path: Path) -> None:
+def test_each_page_in_each_look(
+    live_server: Any, people: dict[str, User], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(screenshots, "LOADING_MS", 100)  # these pages load nothing more
     call_command("screenshots", tmp_path, url=live_server.url, user="admin", only="/help/")
     pages = {"help", "help-researcher", "not-found", "sign-in"}
     looks = {f"{locale}-{theme}" for locale in ("en", "zh-hans") for theme in ("light", "dark")}
@@ -48,7 +52,7 @@ def test_a_part_that_is_slow_is_waited_for(live_server: Any, people: dict[str, U
     page.evaluate(
         "() => { document.body.className = 'htmx-request'; setTimeout(() => document.body.className = '', 1500) }"
     )
-    settle(page)
+    settle(page, 0)
     assert page.locator(".htmx-request").count() == 0
 
 

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from ledger import book, invariants, inventory
-from ledger.book import MemberOrder, ShareOrder
+from ledger import book, invariants, inventory, opening
 from ledger.errors import Conflict
 from ledger.fields import Interval
-from ledger.models import Allocation, Attempt, CardSeat, CardShare, Hold, Job, Node, User
+from ledger.models import Attempt, CardSeat, CardShare, Hold, Job, Node, User
+from ledger.opening import AttemptOrder, MemberOrder, ShareOrder
 from ledger.vocabulary import AttemptState, CommandVerb, Form, HoldKind, JobState, Outcome, ProjectRole
 from scheduler import ending, queue
 from scheduler.models import Command
@@ -117,7 +117,7 @@ class BookMachine(RuleBasedStateMachine):
         expected = all(self.may_take(n, form, wanted[n]) for n in nodes)
         try:
             with transaction.atomic(), transaction.atomic():
-                allocations = self.open(pk, form, nodes, wanted)
+                opened = self.open(pk, form, nodes, wanted)
         except Conflict:
             assert work.state != JobState.QUEUED
             return
@@ -128,8 +128,8 @@ class BookMachine(RuleBasedStateMachine):
         assert work.state == JobState.QUEUED
         work.state, work.attempt, work.outcome = JobState.STARTING, AttemptState.STARTING, None
         work.tries += 1
-        for allocation, n in zip(allocations, nodes, strict=True):
-            work.members[allocation.pk] = Member(n, form, wanted[n])
+        for allocation_id, n in zip(opened, nodes, strict=True):
+            work.members[allocation_id] = Member(n, form, wanted[n])
 
     def pieces(self, form: Form, card: int, quarters: set[int]) -> set[tuple[int, int]]:
         if form == Form.CONTAINER:
@@ -137,9 +137,9 @@ class BookMachine(RuleBasedStateMachine):
         cards = range(CARDS) if form == Form.WHOLE else (0, 1) if card < 2 else (2, 3)
         return {(c, quarter) for c in cards for quarter in range(4)}
 
-    def open(self, pk: int, form: Form, nodes: list[int], wanted: dict[int, Any]) -> list[Allocation]:
+    def open(self, pk: int, form: Form, nodes: list[int], wanted: dict[int, Any]) -> list[int]:
         project_id = Job.objects.values_list("project_id", flat=True).get(pk=pk)
-        now = book.lock_for_opening([project_id], [self.nodes[n].pk for n in nodes])
+        now = opening.lock_for_opening([project_id], [self.nodes[n].pk for n in nodes])
         members = []
         for n in nodes:
             shares = []
@@ -153,15 +153,21 @@ class BookMachine(RuleBasedStateMachine):
                 shares.append(ShareOrder(seat.pk, seat.card_id, MIB, block, memory, compute))
             zone_id = self.nodes[n].zone_periods.get().zone_id
             members.append(MemberOrder(self.nodes[n].pk, form, "simulated", zone_id, 100, 100, shares))
-        attempt, allocations = book.open_attempt(job_id=pk, project_id=project_id, members=members, now=now)
-        book.record_opened([(attempt, allocations)], now=now, via="test", reason="model")
+        opened = opening.open_attempt(AttemptOrder(pk, project_id, members), now=now)
+        opening.record_opened([opened], now=now, via="test", reason="model")
+        ids = [member.allocation_id for member in opened.members]
         Command.objects.bulk_create(
             Command(
-                allocation=a, attempt=attempt, driver="simulated", verb=CommandVerb.START, due_at=now, created_at=now
+                allocation_id=each,
+                attempt_id=opened.attempt_id,
+                driver="simulated",
+                verb=CommandVerb.START,
+                due_at=now,
+                created_at=now,
             )
-            for a in allocations
+            for each in ids
         )
-        return allocations
+        return ids
 
     @rule(number=st.integers(0, 99))
     def activate(self, number: int) -> None:

@@ -18,7 +18,7 @@ def test_a_snapshot_explains_what_would_happen_to_a_job(tmp_path: Path) -> None:
     snapshot.forget()
     factories.cast()
     factories.node("n1", cards=2, memory_mib=16_000)
-    fits, never = factories.job(), factories.job(asks=[{"form": "container", "memory_mib": 20_000}])
+    fits, never = factories.job(), factories.any_job(asks=[{"form": "container", "memory_mib": 20_000}])
     file = tmp_path / "snapshot.json"
     file.write_text(run("snapshot"), encoding="utf-8")
     said = run("explain", str(file), str(fits.pk))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from ledger import inventory
 from ledger.inventory import SeenCard, SeenNode
 from ledger.models import Allocation, CardSeat, CardShare, Job, Node, Project, Zone
-from ledger.vocabulary import HoldKind, JobState, NodeState, ProjectState, Refusal, Resource
-from scheduler import queue, snapshot
+from ledger.vocabulary import HoldKind, JobState, NodeState, ProjectRole, ProjectState, Refusal, Resource
+from scheduler import commit, queue, snapshot
 from scheduler.commit import commit_plan
 from scheduler.engine.plan import plan
 from scheduler.engine.types import Plan, Snapshot
@@ -142,3 +144,69 @@ def test_a_zone_that_gave_up_a_form_takes_none_of_it() -> None:
     _close_zone(job, Node.objects.get())
     assert commit_plan(snap, proposal).placed == 0
     assert flow.open_allocations(job) == []
+
+
+@pytest.mark.parametrize("batch", [1, 3, 200])
+def test_what_is_refused_does_not_depend_on_the_size_of_batches(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "BATCH", batch)
+    flow.world(nodes=5)
+    factories.project("speech", researcher=ProjectRole.MEMBER)
+    whole = [flow.long_job(asks=WHOLE) for _ in range(4)]
+    cards = [flow.long_job(project="speech", asks=[{"form": "container", "memory_mib": 0}]) for _ in range(4)]
+    snap, proposal = _plan()
+    assert len(proposal.placements) == 8
+    factories.grant(Project.objects.get(slug="speech"), Resource.CARD_MILLI, 2500)
+    queue.cancel(job_id=cards[0].pk, actor=cards[0].by, reason="", via="test")
+    _hold_node(whole[1], _node_of(proposal, whole[1]))
+    _take_down(whole[2], _node_of(proposal, whole[2]))
+    done = commit_plan(snap, proposal)
+    assert done.placed == 4
+    assert dict(done.refused) == {
+        Refusal.NODE_HELD: 1,
+        Refusal.NODE_DOWN: 1,
+        Refusal.QUOTA: 1,
+        Refusal.LOST_RACE: 1,
+    }
+    assert done.refused_jobs == {
+        whole[1].pk: Refusal.NODE_HELD,
+        whole[2].pk: Refusal.NODE_DOWN,
+        cards[3].pk: Refusal.QUOTA,
+    }
+    assert [len(flow.open_allocations(job)) for job in (*whole, *cards)] == [1, 0, 0, 1, 0, 1, 1, 0]
+
+
+def test_more_placements_take_no_more_statements() -> None:
+    flow.world(nodes=4)
+    counts = []
+    for jobs in (2, 12):
+        for number in range(jobs):
+            flow.long_job(asks=[{"form": "container", "memory_mib": 1000 + number}])
+        snap, proposal = _plan()
+        with CaptureQueriesContext(connection) as seen:
+            assert commit_plan(snap, proposal).placed == jobs
+        counts.append(len(seen))
+    assert counts[0] == counts[1]
+
+
+def test_many_nodes_that_are_down_cost_one_more_try() -> None:
+    flow.world(nodes=6)
+    jobs = [flow.long_job(asks=WHOLE) for _ in range(6)]
+    snap, proposal = _plan()
+    for job in jobs[:4]:
+        _take_down(job, _node_of(proposal, job))
+    with CaptureQueriesContext(connection) as seen:
+        done = commit_plan(snap, proposal)
+    assert (done.placed, done.refused_jobs) == (2, dict.fromkeys((job.pk for job in jobs[:4]), Refusal.NODE_DOWN))
+    tries = [query for query in seen if query["sql"].startswith('INSERT INTO "ledger_allocation"')]
+    assert len(tries) == 2
+
+
+def test_two_that_are_too_much_for_a_node_are_told_apart() -> None:
+    """Neither is refused alone: the first of them is placed."""
+    flow.world(cpu_milli=3_000)
+    jobs = [flow.long_job(cpu_milli=1_500) for _ in range(2)]
+    snap, proposal = _plan()
+    assert len(proposal.placements) == 2
+    Node.objects.update(cpu_milli=2_000)
+    assert commit_plan(snap, proposal).refused_jobs == {jobs[1].pk: Refusal.LOST_RACE}
+    assert [len(flow.open_allocations(job)) for job in jobs] == [1, 0]

@@ -63,7 +63,7 @@ def test_a_held_job_is_not_placed_until_it_is_released(operator: User) -> None:
 def test_the_job_says_that_an_operator_holds_it_and_after_its_release_nothing_until_the_next_round(
     operator: User,
 ) -> None:
-    job = factories.job(asks=[{"form": "container", "cards_per_node": 4}])
+    job = factories.any_job(asks=[{"form": "container", "cards_per_node": 4}])
     placing.place_queued()
     assert Decision.objects.get(job=job).position == 1
     hold(operator, job)
@@ -234,7 +234,7 @@ def test_a_job_that_is_being_placed_is_not_waited_for() -> None:
 
 def test_a_round_under_way_does_not_write_over_the_hold(operator: User) -> None:
     """The round read the queue before the hold and writes its reasons after it."""
-    job = factories.job(asks=[{"form": "container", "cards_per_node": 9}])
+    job = factories.any_job(asks=[{"form": "container", "cards_per_node": 9}])
     before = snapshot.queued_jobs()
     hold(operator, job)
     waiting = Waiting(job_id=job.pk, by_ask=({Refusal.CPU: 1},))

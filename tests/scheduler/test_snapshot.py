@@ -11,7 +11,8 @@ from ledger import inventory
 from ledger.inventory import SeenCard, SeenNode
 from ledger.models import CardSeat, HeadroomReserve, Hold, Node, NodeZone, Zone
 from ledger.vocabulary import HoldKind, NodeState
-from scheduler import placing, queue, snapshot
+from scheduler import changes, placing, queue, snapshot
+from scheduler.changes import Stand
 from scheduler.engine.types import NodeView
 from tests import factories
 from tests.ledger.raw import run
@@ -104,15 +105,6 @@ def test_every_change_of_the_inventory_is_noticed(statement: str) -> None:
     assert after == _anew()
 
 
-def test_being_seen_is_no_change_of_the_inventory() -> None:
-    flow.world()
-    snapshot.node_views()
-    version = snapshot._kept.version
-    inventory.note_seen({"n1": NodeZone.objects.get().period.lower})
-    snapshot.node_views()
-    assert snapshot._kept.version == version
-
-
 def test_reserves_of_now_are_read() -> None:
     flow.world()
     now = NodeZone.objects.get().period.lower
@@ -121,3 +113,17 @@ def test_reserves_of_now_are_read() -> None:
     HeadroomReserve.objects.create(zone=zone, model="B200", mib=6, period=(now, now + (now - now.replace(year=2020))))
     HeadroomReserve.objects.create(zone=zone, model="C300", mib=7, period=(now.replace(year=2000), now))
     assert {(r.model, r.mib) for r in snapshot.read([]).reserves} == {("A100", 5), ("B200", 6)}
+
+
+@pytest.mark.parametrize(
+    ("last", "now", "window"),
+    [
+        (None, Stand(10, 20, 1), None),
+        (Stand(10, 20, 1), Stand(10, 20, 1), (10, 20)),
+        (Stand(10, 20, 1), Stand(19, 31, 1), (10, 31)),
+        (Stand(10, 20, 1), Stand(9, 31, 1), None),  # numbers went back: another server
+        (Stand(10, 20, 1), Stand(30, 31, 2), None),
+    ],
+)
+def test_what_must_be_read(last: Stand | None, now: Stand, window: tuple[int, int] | None) -> None:
+    assert changes.between(last, now) == window

@@ -14,8 +14,9 @@ from ledger.vocabulary import Form, HoldKind, JobState, ProjectState, Refusal, R
 from scheduler import commands, observing, placing, whatif
 from scheduler.drivers.registry import driver
 from scheduler.drivers.simulated import World
+from scheduler.possible import Limit
 from scheduler.queue_control import Order, hold_jobs
-from scheduler.whatif import Limit, Outlook
+from scheduler.whatif import Outlook
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -71,12 +72,12 @@ def test_on_random_loads_the_outlook_agrees_with_the_tick(people: dict[str, User
         factories.node(f"n{n}", cards=draw.choice([2, 4, 8]), memory_mib=draw.choice([16_000, 40_000]), block=2)
     for _ in range(10):
         form = draw.choice(["container", "container", "block", "whole"])
-        factories.job(asks=[_wish(draw, form)])
+        factories.any_job(asks=[_wish(draw, form)])
     placing.place_queued()
     for _ in range(6):
         wish = [_wish(draw, draw.choice(["container", "block", "whole", "auto"]))]
         told = ask(asks=wish)
-        job = factories.job(asks=wish)
+        job = factories.any_job(asks=wish)
         placing.place_queued()
         job.refresh_from_db()
         assert (told.verdict == "now") == (job.state == JobState.STARTING), (wish, told)

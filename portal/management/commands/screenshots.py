@@ -22,7 +22,7 @@ from portal.sample_pages import sample_addresses
 WIDTHS: Final = (1440, 390)
 THEMES: Final = ("light", "dark")
 LOCALES: Final = ("en", "zh-hans")
-LOADING_MS: Final = 700
+LOADING_MS: Final = 700  # until a page has begun to load its parts
 PATIENCE_MS: Final = 10_000
 SIGN_IN: Final = "/sign-in/"
 NOWHERE: Final = "/jobs/999999999/"
@@ -107,13 +107,13 @@ def chromium() -> str | None:
     return shutil.which("chromium") or shutil.which("chromium-browser")
 
 
-def settle(page: Any) -> None:
+def settle(page: Any, loading_ms: int) -> None:
     """Wait for the parts that the page loads by itself. No text is run as code: the pages' own policy forbids it."""
-    page.wait_for_timeout(LOADING_MS)
+    page.wait_for_timeout(loading_ms)
     page.wait_for_selector(".htmx-request:not([hidden])", state="detached", timeout=PATIENCE_MS)
 
 
 def _shoot(page: Any, address: str, file: Path) -> None:
     page.goto(address)
-    settle(page)
+    settle(page, LOADING_MS)
     page.screenshot(path=str(file), full_page=True)

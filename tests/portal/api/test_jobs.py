@@ -121,12 +121,26 @@ def test_a_running_job_tells_where_it_runs_beside_whom_and_why(
 def test_a_waiting_job_tells_how_many_nodes_refused_it_and_why(
     people: dict[str, User], researcher: Api, spec: Spec, turn: Callable[[], None]
 ) -> None:
-    factories.node("n1", cards=2, memory_mib=16_000)
     pk = researcher.post("jobs/", spec(asks=[{"form": "container", "memory_mib": 20_000}])).json()["id"]
+    factories.node("n1", cards=2, memory_mib=16_000)
     turn()
     reasons = researcher.get(f"jobs/{pk}/").json()["reasons"]
     assert (reasons["placed"], reasons["never"], reasons["position"]) == (False, True, 1)
     assert reasons["by_ask"] == [{"card_memory_total": 1}]
+
+
+@pytest.mark.django_db
+def test_what_no_node_could_ever_give_is_refused_with_the_nearest(
+    people: dict[str, User], researcher: Api, spec: Spec
+) -> None:
+    factories.node("n1", cards=2, memory_mib=16_000)
+    before = row_counts()
+    refused = researcher.post("jobs/", spec(asks=[{"form": "container", "memory_mib": 20_000}]))
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (400, "asks.0.memory_mib")
+    assert refused.json()["errors"][0]["code"] == "never_runs"
+    for word in ("No card has", "n1", "Nearest that could run"):
+        assert word in refused.json()["detail"]
+    assert row_counts() == before
 
 
 @pytest.mark.django_db

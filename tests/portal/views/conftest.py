@@ -62,7 +62,7 @@ def turn(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 def queued(people: dict[str, User], turn: Callable[[], None]) -> Job:
     """A job of `researcher` that no node of the fleet can take: it wants more cards than there are."""
     factories.node("n1", cards=2, memory_mib=16_000)
-    job = factories.job(people["researcher"], name="too wide", asks=[{"form": "container", "cards_per_node": 4}])
+    job = factories.any_job(people["researcher"], name="too wide", asks=[{"form": "container", "cards_per_node": 4}])
     turn()
     return Job.objects.get(pk=job.pk)
 

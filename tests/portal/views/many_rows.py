@@ -36,7 +36,16 @@ from ledger.people import create_token
 from ledger.vocabulary import Account, FaultKind, Form, HoldKind, ProjectRole, Resource
 from portal.access import grant_role
 from scheduler import commands, observing, placing, queue, queue_control
-from scheduler.models import Drift, Promise, SimulatedFault, SimulatedMember, SimulatedTombstone, TaskRun, ZonePlan
+from scheduler.models import (
+    Drift,
+    Promise,
+    SimulatedFault,
+    SimulatedMember,
+    SimulatedTombstone,
+    TaskRun,
+    Workload,
+    ZonePlan,
+)
 from scheduler.queue_control import Order
 from scheduler.zone_proposals import propose_list
 from scheduler.zones import make_plan
@@ -132,7 +141,7 @@ class Rows:
 
     @staticmethod
     def _job(actor: User, n: int, **values: Any) -> Job:
-        return factories.job(actor, **{"command": LONG, "simulated": False, "project": f"team-{n}"} | values)
+        return factories.any_job(actor, **{"command": LONG, "simulated": False, "project": f"team-{n}"} | values)
 
     @staticmethod
     def _promise(job: Job, numbers: Sequence[int]) -> None:
@@ -171,6 +180,7 @@ class Rows:
         Drift.objects.create(kind="attempt_unknown", subject=f"a{n}", job=gang(), **seen)
         Drift.objects.create(kind="agent_silent", subject=f"mover-{n}", resolved_at=now, **seen)
         TaskRun.objects.create(name=f"task-{n}", started_at=now, ended_at=now, ok=True)
+        Workload.objects.create(learnt_at=now, jobs=n, demand=[])
         SimulatedTombstone.objects.get_or_create(job=n, defaults={"fence": 1})
 
     def _usage(self, n: int) -> None:

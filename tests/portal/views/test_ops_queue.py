@@ -23,8 +23,8 @@ GOLDEN = 5
 def jobs(people: dict[str, User], queued: Job) -> list[Job]:
     """Three jobs that wait: one can never be met, one is of another project, one has a hostile name."""
     wide = [{"form": "container", "cards_per_node": 4}]
-    outside = factories.job(people["outsider"], project="outside", name="hidden work", asks=wide)
-    hostile = factories.job(name=HOSTILE, asks=wide, priority=5)
+    outside = factories.any_job(people["outsider"], project="outside", name="hidden work", asks=wide)
+    hostile = factories.any_job(name=HOSTILE, asks=wide, priority=5)
     placing.place_queued()
     return [queued, outside, hostile]
 

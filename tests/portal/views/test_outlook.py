@@ -12,8 +12,8 @@ from django.test.utils import CaptureQueriesContext
 
 from ledger.models import Job, User
 from portal.views.outlook import limit_words, sooner_words
+from scheduler.possible import Limit, Sooner
 from scheduler.queue_control import Order, hold_jobs
-from scheduler.whatif import Limit, Sooner
 from tests import factories
 from tests.portal.views.conftest import ClientAs
 
@@ -128,7 +128,7 @@ def test_more_nodes_and_jobs_ask_the_database_no_more_often(client_as: ClientAs,
     few = queries()
     for number in range(4):
         factories.node(f"m{number}", cards=2)
-        factories.job(name=f"j{number}", asks=[{"form": "whole", "nodes": 9}])
+        factories.any_job(name=f"j{number}", asks=[{"form": "whole", "nodes": 9}])
     assert queries() == few
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ledger.vocabulary import AskForm, Distance, Form, Interconnect
 from scheduler.engine.score import RULES
-from scheduler.engine.types import Ask, CardView, JobView, NodeView, Reserve, Snapshot
+from scheduler.engine.types import Ask, CardView, Demand, JobView, NodeView, Reserve, Snapshot
 
 ALL_FORMS = frozenset(Form)
 ZONES: dict[int, frozenset[Form]] = {
@@ -193,6 +193,21 @@ def some_job(dice: Random, job_id: int) -> JobView:
     )
 
 
+def some_demand(dice: Random) -> tuple[Demand, ...]:
+    return tuple(
+        Demand(
+            simulated=dice.random() < 0.1,
+            form=dice.choice(tuple(AskForm)),
+            cards=dice.choice((0, 1, 1, 2, 4)),
+            memory_mib=dice.choice((0, 3, 8, 20)),
+            cpu_milli=dice.choice((0, 500, 4000)),
+            host_memory_mib=dice.choice((0, 1000)),
+            count=dice.choice((0.0, 1.0, 2.5, 1000.0)),
+        )
+        for _ in range(dice.choice((0, 0, 1, 4)))
+    )
+
+
 SEEDS = st.integers(0, 2**24)
 
 
@@ -207,4 +222,5 @@ def snapshots(draw: st.DrawFn, max_nodes: int = 5, max_jobs: int = 6, reserves: 
     kept = st.builds(Reserve, zone_id=st.sampled_from((4, 1, 9)), model=st.sampled_from("ABC"), mib=st.integers(0, 90))
     reserved = draw(st.lists(kept, max_size=2)) if reserves else []
     rule = draw(st.sampled_from(sorted(RULES)))
-    return snapshot(nodes, *jobs, seed=draw(st.integers(0, 3)), reserves=tuple(reserved), rule=rule)
+    demand = some_demand(Random(draw(SEEDS)))
+    return snapshot(nodes, *jobs, seed=draw(st.integers(0, 3)), reserves=tuple(reserved), rule=rule, demand=demand)

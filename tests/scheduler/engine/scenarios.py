@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ledger.vocabulary import AskForm, Distance, Form, Interconnect
-from scheduler.engine.types import Ask, CardView, JobView, NodeView, Reserve, Snapshot
+from scheduler.engine.types import DEFAULT_RULE, Ask, CardView, JobView, NodeView, Reserve, Snapshot
 from tests.scheduler.engine.fleets import ALL_FORMS, card, job, node, snapshot
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -28,7 +28,8 @@ def load() -> dict[str, dict[str, Any]]:
 def as_snapshot(scenario: dict[str, Any]) -> Snapshot:
     nodes = [_node(n, dict(short)) for n, short in enumerate(scenario["nodes"], start=1)]
     reserves = tuple(Reserve(ZONE, r["model"], r["mib"]) for r in scenario.get("reserves", ()))
-    return snapshot(nodes, *(_job(dict(short)) for short in scenario["jobs"]), reserves=reserves)
+    jobs = (_job(dict(short)) for short in scenario["jobs"])
+    return snapshot(nodes, *jobs, reserves=reserves, rule=scenario.get("rule", DEFAULT_RULE))
 
 
 def _node(id_: int, short: dict[str, Any]) -> NodeView:

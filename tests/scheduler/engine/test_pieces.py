@@ -16,7 +16,7 @@ from scheduler.engine.fleet import Fleet
 from scheduler.engine.intervals import best_fit, gaps, length, lowest_fit, merged
 from scheduler.engine.ties import node_ranks, node_ties
 from scheduler.engine.topology import CardTopology, aligned_blocks
-from scheduler.engine.types import Placement, Waiting
+from scheduler.engine.types import DEFAULT_RULE, Placement, Waiting
 from tests.scheduler.engine.fleets import block, blocks_node, card, container, job, node, snapshot, whole
 from tests.scheduler.engine.test_properties import every
 
@@ -154,7 +154,7 @@ def test_the_best_scores_are_shown_best_first() -> None:
 
 def test_a_long_queue_of_equal_jobs_is_looked_at_once() -> None:
     fleet = Fleet([node(1, 2)])
-    desk = planning.Desk(fleet, (), at=1000.0, seed=1, rule=planning.DEFAULT_RULE)
+    desk = planning.Desk(fleet, (), at=1000.0, seed=1, rule=DEFAULT_RULE)
     answers = [desk.decide(job(n, container(2, 0), cpu_milli=500)) for n in range(1, 50)]
     assert isinstance(answers[0], Placement)
     assert len(desk.known) == 1

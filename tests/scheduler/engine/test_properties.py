@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ledger.vocabulary import Refusal
 from scheduler.engine import plan as planning
 from scheduler.engine.check import check_plan
+from scheduler.engine.demand import workloads
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.serialise import to_json
 from scheduler.engine.types import Placement, Snapshot, Waiting
@@ -138,7 +139,7 @@ def test_every_node_is_feasible_or_refused_once_for_each_ask(snapshot: Snapshot)
 @given(snapshots(), st.data())
 def test_a_fleet_corrected_between_ticks_plans_like_a_new_one(snapshot: Snapshot, data: st.DataObject) -> None:
     rest = {"at": snapshot.at, "seed": snapshot.seed, "reserves": snapshot.reserves, "rule": snapshot.rule}
-    fleet = Fleet(snapshot.nodes)
+    fleet = Fleet(snapshot.nodes, workloads(snapshot.demand))
     first = planning.plan_fleet(fleet, snapshot.jobs, **rest)
     assert first == planning.plan(snapshot)
     assert planning.plan_fleet(fleet, snapshot.jobs, **rest) == first

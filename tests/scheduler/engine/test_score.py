@@ -1,4 +1,5 @@
-"""Each term of the score by itself: two nodes that differ in one thing only, and the one that must be chosen."""
+"""Two nodes that differ in one thing only, and the one that must be chosen: by the rule of terms, each of its terms by
+itself; by prices the same, except that a piece of a large card may cost others less than one of a small card."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from typing import Any
 import pytest
 
 from ledger.vocabulary import Form, Interconnect
-from scheduler.engine.plan import DEFAULT_RULE, plan
-from scheduler.engine.score import RULES
+from scheduler.engine.plan import plan
+from scheduler.engine.score import LEAST_LOSS, RULES
 from scheduler.engine.types import JobView, NodeView
 from tests.scheduler.engine.fleets import blocks_node, card, container, job, node, snapshot, whole
 
@@ -18,6 +19,7 @@ def zone(*forms: Form) -> dict[str, Any]:
     return {"zone_forms": frozenset(forms)}
 
 
+PACK = "pack-keep-whole/2"
 C, B, W = Form.CONTAINER, Form.BLOCK, Form.WHOLE
 IN_USE: dict[str, Any] = {"used_form": C, "allocations": 1, **zone(C)}
 FULL, HALF = ((0, 16),), ((0, 8),)
@@ -53,21 +55,26 @@ CASES: dict[str, tuple[JobView, NodeView, NodeView]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_the_better_node_is_chosen(name: str) -> None:
+BY_PRICES = [name for name in CASES if name != "least_left"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "name"), [(PACK, name) for name in CASES] + [(LEAST_LOSS, name) for name in BY_PRICES]
+)
+def test_the_better_node_is_chosen(rule: str, name: str) -> None:
     wanted, better, worse = CASES[name]
     for seed in range(6):
-        placement = plan(snapshot([better, worse], wanted, seed=seed)).placements[0]
+        placement = plan(snapshot([better, worse], wanted, seed=seed, rule=rule)).placements[0]
         assert placement.members[0].node_id == better.id
         assert placement.scores[0][1] > placement.scores[1][1]
 
 
 def test_every_term_has_a_case() -> None:
-    assert {term.__name__ for _, term in RULES[DEFAULT_RULE]} <= set(CASES)
+    assert {term.__name__ for _, term in RULES[PACK]} <= set(CASES)
 
 
 def test_terms_stay_between_nought_and_one() -> None:
-    most = sum(weight for weight, _ in RULES[DEFAULT_RULE])
+    most = sum(weight for weight, _ in RULES[PACK])
     for wanted, better, worse in CASES.values():
-        made = plan(snapshot([better, replace(worse, id=3)], wanted))
+        made = plan(snapshot([better, replace(worse, id=3)], wanted, rule=PACK))
         assert all(0 <= score <= most for _, score in made.placements[0].scores)

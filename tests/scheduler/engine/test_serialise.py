@@ -23,6 +23,9 @@ SMALL = snapshot(
     job(2, whole()),
     reserves=(Reserve(4, "A", 8),),
 )
+ASKED = {
+    "simulated": False, "form": "container", "cards": 1, "memory_mib": 4, "cpu_milli": 1000, "host_memory_mib": 1000,
+}  # fmt: skip
 
 
 def through_text(data: dict[str, Any]) -> dict[str, Any]:
@@ -72,6 +75,9 @@ def test_fields_with_defaults_may_be_left_out() -> None:
         (("at",), True, "at"),
         (("seed",), 1.5, "seed"),
         (("seed",), 2**70, "seed"),
+        (("demand",), [ASKED], "demand[0].count"),
+        (("demand",), [{**ASKED, "count": -1.0}], "demand[0].count"),
+        (("demand",), [{**ASKED, "count": 1.0, "form": "heap"}], "demand[0].form"),
         (("nodes",), {}, "nodes"),
         (("nodes", 0), [], "nodes[0]"),
         (("nodes", 0, "surprise"), 1, "nodes[0].surprise"),

@@ -1,0 +1,215 @@
+"""How attempts begin: many at once, each of a queued job, with their allocations and shares, or none where the database
+refuses one. With ledger.book the only writer of these rows.
+
+A step inside a durable transaction that its caller in scheduler opens, as those of ledger.book. Lock order: projects,
+nodes by id, then the jobs.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection
+
+from ledger import audit, rows
+from ledger.book import require_transaction
+from ledger.clock import database_now
+from ledger.errors import Conflict
+from ledger.fields import Interval
+from ledger.models import Allocation, Attempt, CardShare, Job, Node, Project
+from ledger.vocabulary import Form, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class ShareOrder:
+    """A part of one card: `memory` in MiB intervals, `compute` in intervals of 0..1000 (empty = best effort)."""
+
+    seat_id: int
+    card_id: int
+    card_memory_mib: int
+    block_id: int | None
+    memory: Sequence[Interval]
+    compute: Sequence[Interval] = ()
+
+    @property
+    def memory_mib(self) -> int:
+        return sum(hi - lo for lo, hi in self.memory)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberOrder:
+    node_id: int
+    form: Form
+    driver: str
+    zone_id: int | None
+    cpu_milli: int
+    host_memory_mib: int
+    shares: Sequence[ShareOrder]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptOrder:
+    """The next attempt of a queued job: on all these nodes or not at all."""
+
+    job_id: int
+    project_id: int
+    members: Sequence[MemberOrder]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedMember:
+    allocation_id: int
+    node_id: int
+    driver: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedAttempt:
+    attempt_id: int
+    job_id: int
+    project_id: int
+    n: int
+    members: Sequence[OpenedMember]
+
+
+def lock_for_opening(project_ids: Iterable[int], node_ids: Iterable[int]) -> dt.datetime:
+    """Lock what will be consumed, in the house order, and return the instant from which periods may start."""
+    list(
+        Project.objects.filter(pk__in=set(project_ids)).order_by("pk").select_for_update(no_key=True).values_list("pk")
+    )
+    list(Node.objects.filter(pk__in=set(node_ids)).order_by("pk").select_for_update(no_key=True).values_list("pk"))
+    return database_now()
+
+
+def open_attempt(order: AttemptOrder, *, now: dt.datetime) -> OpenedAttempt:
+    """Open one attempt; see open_attempts. Conflict when its job is no longer queued."""
+    opened = open_attempts([order], now=now)
+    if not opened:
+        raise Conflict(f"job {order.job_id} is no longer queued", code="lost_race")
+    return opened[0]
+
+
+def open_attempts(orders: Sequence[AttemptOrder], *, now: dt.datetime) -> list[OpenedAttempt]:
+    """Open these attempts, one a job, in a few statements whatever their number. Jobs that are no longer queued are
+    left out. django.db.IntegrityError when the database refuses any of them: run it inside a savepoint, which takes
+    them all back. The caller gives all that it opened to record_opened before its transaction ends."""
+    require_transaction()
+    queued = _start_jobs([order.job_id for order in orders], now)
+    orders = [order for order in orders if order.job_id in queued]
+    numbers = _next_numbers([order.job_id for order in orders])
+    attempt_ids = rows.insert(
+        Attempt,
+        [{"job_id": order.job_id, "n": n, "fence": fence} for order, (n, fence) in zip(orders, numbers, strict=True)],
+        opened_at=now,
+    )
+    ids = iter(_insert_members(attempt_ids, orders, now))
+    return [
+        OpenedAttempt(
+            attempt_id=attempt_id,
+            job_id=order.job_id,
+            project_id=order.project_id,
+            n=n,
+            members=[OpenedMember(next(ids), member.node_id, member.driver) for member in order.members],
+        )
+        for attempt_id, order, (n, _) in zip(attempt_ids, orders, numbers, strict=True)
+    ]
+
+
+def _insert_members(attempt_ids: Sequence[int], orders: Sequence[AttemptOrder], now: dt.datetime) -> list[int]:
+    """The allocations of all members with their shares; their keys, attempt by attempt."""
+    members = [
+        (attempt_id, order.project_id, rank, member)
+        for attempt_id, order in zip(attempt_ids, orders, strict=True)
+        for rank, member in enumerate(order.members)
+    ]
+    period = (now, None)
+    allocation_ids = rows.insert(Allocation, [_allocation(*each) for each in members], period=period)
+    shares = [
+        _share(allocation_id, member.node_id, share)
+        for allocation_id, (*_, member) in zip(allocation_ids, members, strict=True)
+        for share in member.shares
+    ]
+    rows.insert(CardShare, shares, period=period)
+    if any(member.form != Form.CONTAINER for *_, member in members):
+        _check_cover_now()
+    return allocation_ids
+
+
+def _start_jobs(job_ids: Sequence[int], now: dt.datetime) -> set[int]:
+    """Move those of these jobs that are still queued; they are locked in order."""
+    queued = Job.objects.filter(pk__in=job_ids, state=JobState.QUEUED).order_by("pk").select_for_update(no_key=True)
+    started = set(queued.values_list("pk", flat=True))
+    Job.objects.filter(pk__in=started).update(state=JobState.STARTING, placed_at=now, message="")
+    return started
+
+
+def _next_numbers(job_ids: Sequence[int]) -> list[tuple[int, int]]:
+    """The number of the next attempt of each of these jobs, and its fence."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT coalesce((SELECT max(n) FROM ledger_attempt a WHERE a.job_id = j.job_id), 0) + 1, "
+            "nextval('ledger_fence') FROM unnest(%s::bigint[]) AS j (job_id)",
+            [list(job_ids)],
+        )
+        return list(cursor.fetchall())
+
+
+def _allocation(attempt_id: int, project_id: int, rank: int, member: MemberOrder) -> dict[str, Any]:
+    return {
+        "attempt_id": attempt_id,
+        "project_id": project_id,
+        "node_id": member.node_id,
+        "rank": rank,
+        "form": member.form,
+        "driver": member.driver,
+        "zone_then_id": member.zone_id,
+        "cpu_milli": member.cpu_milli,
+        "host_memory_mib": member.host_memory_mib,
+    }
+
+
+def _share(allocation_id: int, node_id: int, share: ShareOrder) -> dict[str, Any]:
+    return {
+        "allocation_id": allocation_id,
+        "node_id": node_id,
+        "seat_id": share.seat_id,
+        "card_id": share.card_id,
+        "block_id": share.block_id,
+        "card_memory_mib": share.card_memory_mib,
+        "memory": _multirange(share.memory),
+        "compute": _multirange(share.compute),
+        "memory_mib": share.memory_mib,
+    }
+
+
+def _multirange(intervals: Sequence[Interval]) -> str:
+    return "{" + ",".join(f"[{lo},{hi})" for lo, hi in intervals) + "}"
+
+
+def record_opened(opened: Sequence[OpenedAttempt], *, now: dt.datetime, via: str, reason: str) -> None:
+    """The audit rows of attempts that open_attempts opened, in the same transaction."""
+    audit.record_many(
+        audit.row(
+            actor=None,
+            via=via,
+            verb="job.placed",
+            target=Job(pk=one.job_id),
+            project=one.project_id,
+            before={"state": JobState.QUEUED},
+            after={"state": JobState.STARTING, "attempt": one.n, "nodes": [member.node_id for member in one.members]},
+            reason=reason,
+            at=now,
+        )
+        for one in opened
+    )
+
+
+def _check_cover_now() -> None:
+    """A whole machine or block left uncovered must fail in the caller's savepoint, not at the commit of a batch."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SET CONSTRAINTS form_covers_its_cards IMMEDIATE; SET CONSTRAINTS form_covers_its_cards DEFERRED"
+        )

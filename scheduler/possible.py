@@ -1,0 +1,165 @@
+"""Whether any state of the fleet could ever serve a job: what stands in the way, and the nearest job that could run.
+
+Goes by what nodes are and have, never by what is taken, held or down; reads the inventory alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ledger.models import Job
+from ledger.vocabulary import AskForm, Distance, Form, Interconnect
+from scheduler import snapshot
+from scheduler.engine.fleet import Fleet
+from scheduler.engine.plan import Desk
+from scheduler.engine.types import DEFAULT_RULE, Ask, JobView, NodeView
+
+fleet_lock = threading.Lock()  # what is kept of the fleet belongs to one thread at a time
+_kept: tuple[Mapping[int, NodeView], Fleet] | None = None  # the inventory that it was made from, without any work
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What the fleet has at most of something that the job wants more of. `what` names a field of the job."""
+
+    what: str
+    wanted: int | str
+    nearest: int | str
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sooner:
+    """A change of the first ask that would start at once: the fields that change and their values."""
+
+    change: Mapping[str, Any]
+    hostname: str
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """Why a job can never run here, and the smallest change of it that could; None when none was found."""
+
+    limits: tuple[Limit, ...]
+    nearest: Sooner | None
+
+
+def impossible(job: Job) -> Impossible | None:
+    """None when some state of the fleet could serve one of the job's wishes, and while its world has no nodes yet."""
+    view = replace(snapshot.job_view(job), id=job.pk or 0)
+    with fleet_lock:
+        fleet = _empty_fleet()
+        nodes = [node for node in fleet.views if node.simulated == view.simulated]
+        if not nodes:
+            return None
+        desk = Desk(fleet, (), at=view.submitted_at, seed=1, rule=DEFAULT_RULE)
+        if not all(desk.answer(view, ask).never for ask in view.asks):
+            return None
+        found = tuple(limits(nodes, view))
+        return Impossible(found, _nearest(desk, view, found))
+
+
+def _empty_fleet() -> Fleet:
+    global _kept
+    empty = snapshot.inventory().empty  # another object for each version
+    if _kept is None or _kept[0] is not empty:
+        _kept = (empty, Fleet(empty.values()))
+    return _kept[1]
+
+
+def _nearest(desk: Desk, job: JobView, found: tuple[Limit, ...]) -> Sooner | None:
+    """As much of everything as there is, if that can run; else the smallest single change that can."""
+    clamped = {limit.what: limit.nearest for limit in found if isinstance(limit.nearest, int)}
+    for change in (clamped, *variants(job)):
+        changed = changed_by(job, change)
+        verdict = desk.answer(changed, changed.asks[0])
+        if change and not verdict.never:
+            row = next((row for row, _ in verdict.members), None)
+            return Sooner(change, "" if row is None else desk.fleet.views[row].hostname)
+    return None
+
+
+def limits(views: Iterable[NodeView], job: JobView) -> Iterator[Limit]:
+    """What the fleet can't give to the first wish whatever happens on it."""
+    ask = job.asks[0]
+    nodes = [view for view in views if view.simulated == job.simulated]
+    fitting = [(card, view) for view in nodes for card in view.cards if ask.model in ("", card.model)]
+    if ask.model and not fitting:
+        models = sorted({card.model for view in nodes for card in view.cards})
+        yield Limit("model", ask.model, ", ".join(models) or "—")
+        return
+    pieces: list[tuple[str, int, Iterable[tuple[int, str]]]] = [
+        ("memory_mib", ask.memory_mib, ((c.memory_mib, f"{c.model} · {v.hostname}") for c, v in fitting)),
+        ("cards_per_node", ask.cards_per_node, _cards_of(fitting)),
+        ("cpu_milli", job.cpu_milli, ((v.cpu_milli, v.hostname) for v in nodes)),
+        ("host_memory_mib", job.host_memory_mib, ((v.host_memory_mib, v.hostname) for v in nodes)),
+    ]
+    for what, wanted, offers in pieces:
+        most = max(offers, default=(0, ""))
+        if wanted > most[0]:
+            yield Limit(what, wanted, most[0], most[1])
+    forms = {form for view in nodes for form in view.zone_forms}
+    if ask.form != AskForm.AUTO and Form(ask.form) not in forms:
+        yield Limit("form", str(ask.form), ", ".join(sorted(forms)) or "—")
+    if ask.nodes > len(nodes):
+        yield Limit("nodes", ask.nodes, len(nodes))
+
+
+def _cards_of(fitting: Iterable[tuple[Any, NodeView]]) -> Iterator[tuple[int, str]]:
+    counts: dict[str, int] = defaultdict(int)
+    for _, view in fitting:
+        counts[view.hostname] += 1
+    for hostname, count in counts.items():
+        yield count, hostname
+
+
+def variants(job: JobView) -> Iterator[dict[str, Any]]:
+    """Changes worth trying, the smallest sacrifice first."""
+    yield from _looser(job)
+    yield from _smaller(job)
+
+
+def _looser(job: JobView) -> Iterator[dict[str, Any]]:
+    ask = job.asks[0]
+    if job.interconnect is not Interconnect.ANY:
+        yield {"interconnect": str(Interconnect.ANY)}
+    if job.distance is Distance.SAME_LEAF:
+        yield {"distance": str(Distance.NEAR)}
+    if ask.model:
+        yield {"model": ""}
+    for form in (AskForm.AUTO, AskForm.CONTAINER, AskForm.BLOCK):
+        if form != ask.form:
+            yield {"form": str(form)}
+
+
+def _smaller(job: JobView) -> Iterator[dict[str, Any]]:
+    ask = job.asks[0]
+    for what in ("cards_per_node", "nodes"):
+        half = getattr(ask, what) // 2
+        while half >= 1:
+            yield {what: half}
+            half //= 2
+    if ask.memory_mib > 1:
+        yield {"memory_mib": ask.memory_mib // 2}
+    if ask.form != AskForm.CONTAINER and ask.cards_per_node > 1:
+        yield {"form": str(AskForm.CONTAINER), "cards_per_node": 1}
+    if job.cpu_milli > 1:
+        yield {"cpu_milli": job.cpu_milli // 2}
+    if job.host_memory_mib > 1:
+        yield {"host_memory_mib": job.host_memory_mib // 2}
+
+
+def changed_by(job: JobView, change: Mapping[str, Any]) -> JobView:
+    ask_fields = {name: value for name, value in change.items() if name in Ask.__dataclass_fields__}
+    if "form" in ask_fields:
+        ask_fields["form"] = AskForm(ask_fields["form"])
+    own = {name: value for name, value in change.items() if name not in ask_fields}
+    if "interconnect" in own:
+        own["interconnect"] = Interconnect(own["interconnect"])
+    if "distance" in own:
+        own["distance"] = Distance(own["distance"])
+    return replace(job, asks=(replace(job.asks[0], after_s=0, **ask_fields),), **own)
