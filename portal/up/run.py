@@ -140,7 +140,6 @@ class Runner:
             "SECRET_KEY": os.environ.get("SECRET_KEY") or self.folder.secret("secret_key"),
             "ALLOWED_HOSTS": os.environ.get("ALLOWED_HOSTS") or "127.0.0.1,localhost,[::1]",
             "PORTAL_URL": os.environ.get("PORTAL_URL") or f"http://{ports.HOST}:{self.options.port}",
-            "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR") or str(self.folder.path / "compiled"),
             "PYTHONUNBUFFERED": "1",
         }
         return {**os.environ, **chosen}

@@ -25,7 +25,7 @@ def sign_in(page: Any, server: Any, name: str) -> None:
     page.wait_for_url(f"{server.url}/")
 
 
-def submit(page: Any, name: str, cards: int) -> Job:
+def send(page: Any, name: str, cards: int) -> None:
     page.click("text=Submit a job")
     page.fill("[name=name]", name)
     page.fill("[name=command]", "simulate --seconds 3600")
@@ -35,6 +35,10 @@ def submit(page: Any, name: str, cards: int) -> Job:
     page.click("summary")
     page.check("[name=simulated]")
     page.click("main button[type=submit]")
+
+
+def submit(page: Any, name: str, cards: int) -> Job:
+    send(page, name, cards)
     page.wait_for_url(re.compile(r"/jobs/\d+/$"))
     return Job.objects.get(name=name)
 
@@ -45,7 +49,12 @@ def test_the_first_day_of_a_researcher(
     factories.node("n1", cards=2, memory_mib=16_000)
     sign_in(page, live_server, "researcher")
 
-    submit(page, "too wide", cards=4)
+    send(page, "too wide", cards=4)
+    page.wait_for_selector("main form >> text=No node has 4 such cards; the most is 2 (n1). Nearest that could run")
+    assert not Job.objects.exists()
+
+    wide = factories.any_job(people["researcher"], asks=[{"form": "container", "cards_per_node": 4}])
+    page.goto(f"{live_server.url}/jobs/{wide.pk}/")
     turn()
     page.wait_for_selector("text=position 1 in the queue")
     assert "fewer cards than asked" in page.inner_text("#status")

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -151,11 +152,11 @@ class TestSandbox(IsolationCase):
         assert seen == "job\n"
 
     def test_scratch_folders_are_private_and_open(self, driver: LocalDriver) -> None:
-        seen = self.outcome(
-            driver, ["sh", "-c", "touch /tmp/mine /var/tmp/mine /dev/shm/mine && ls /tmp /run /dev/shm"]
-        )
-        assert seen.count("mine") == 2
-        assert not Path("/tmp/mine").exists()
+        name = f"mine-{uuid4().hex}"
+        touch = " ".join(f"{folder}/{name}" for folder in ("/tmp", "/var/tmp", "/dev/shm"))
+        seen = self.outcome(driver, ["sh", "-c", f"touch {touch} && ls /tmp /run /dev/shm"])
+        assert seen.count(name) == 2
+        assert not Path("/tmp", name).exists()
 
     def test_a_sandbox_that_fails_is_a_failed_start(self, driver: LocalDriver, tmp_path: Path) -> None:
         liar = tmp_path / "bwrap"
