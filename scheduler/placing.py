@@ -90,13 +90,6 @@ def _rounds() -> dict[str, Any]:
     }
 
 
-def quota_used(project_id: int, resource: str) -> int:
-    """What the open allocations of a project hold of a resource now: derived, never a counter."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT ledger_quota_used(%s, %s)", [project_id, resource])
-        return int(cursor.fetchone()[0])
-
-
 def _record_waiting(
     jobs: Sequence[QueuedJob],
     proposal: Plan,

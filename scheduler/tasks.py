@@ -92,7 +92,7 @@ def learn() -> dict[str, Any]:
 
 
 def _learn() -> dict[str, Any]:
-    return workload.learn(snapshot.inventory().empty.values())
+    return workload.learn(snapshot.fleet_of(snapshot.node_views()))
 
 
 @shared_task(name="ledger.seal_audit")

@@ -6,19 +6,17 @@ of a first guess are part of a version, so that a decision can be worked out aga
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-import numpy as np
 from django.db import connection
 
 from ledger.clock import database_now
 from ledger.vocabulary import AskForm
 from scheduler.engine.demand import guessed
-from scheduler.engine.prices import Stock
-from scheduler.engine.types import Demand, NodeView
+from scheduler.engine.fleet import Fleet
+from scheduler.engine.types import Demand
 from scheduler.models import Workload
 
 LOOKED_AT: Final = 5_000  # newest jobs, of real and of simulated ones
@@ -27,8 +25,9 @@ SHAPES: Final = 1_000  # different requests that a version holds, the most frequ
 CHANGED: Final = 0.05  # of the requests ask for something else than the last version says
 RECENT: Final = """
 SELECT form, cards, memory_mib, cpu_milli, host_memory_mib, sum(nodes), sum(count(*)) OVER () FROM (
-    SELECT asks->0->>'form' AS form, (asks->0->>'cards_per_node')::bigint AS cards,
-           (asks->0->>'memory_mib')::bigint AS memory_mib, (asks->0->>'nodes')::bigint AS nodes,
+    SELECT asks->0->>'form' AS form, coalesce((asks->0->>'cards_per_node')::bigint, 1) AS cards,
+           coalesce((asks->0->>'memory_mib')::bigint, 0) AS memory_mib,
+           coalesce((asks->0->>'nodes')::bigint, 1) AS nodes,  -- as engine Ask where a job leaves them out
            cpu_milli, host_memory_mib
     FROM ledger_job WHERE simulated = %(simulated)s AND id > (SELECT max(id) FROM ledger_job) - %(among)s
     ORDER BY id DESC LIMIT %(looked_at)s
@@ -61,15 +60,15 @@ def _load(row: Workload) -> Learnt:
     return Learnt(row.pk, tuple(Demand(**shape) for shape in shapes))
 
 
-def learn(nodes: Iterable[NodeView]) -> dict[str, Any]:
-    """Look at the newest jobs; write a new version when they have changed. `nodes` is the fleet without any work on
-    it. Returns counts for the task's record."""
-    nodes, jobs, demand = list(nodes), 0, list[Demand]()
+def learn(fleet: Fleet) -> dict[str, Any]:
+    """Look at the newest jobs; write a new version when they have changed. What is guessed is guessed for this fleet.
+    Returns counts for the task's record."""
+    jobs, demand = 0, list[Demand]()
     for simulated in (False, True):
         count, shapes = _recent(simulated)
         jobs += count
         if shapes:
-            demand += [*shapes, *guessed(_stock(nodes, simulated), simulated)]
+            demand += [*shapes, *guessed(fleet.stock(simulated), simulated)]
     known = newest()
     if not jobs or (known.version is not None and difference(known.demand, demand) <= CHANGED):
         return {"version": known.version, "jobs": jobs}
@@ -88,18 +87,6 @@ def _recent(simulated: bool) -> tuple[int, list[Demand]]:
         for form, cards, memory, cpu, host_memory, nodes, _ in rows
     ]
     return (int(rows[0][-1]) if rows else 0), shapes
-
-
-def _stock(nodes: Iterable[NodeView], simulated: bool) -> Stock:
-    mine = [node for node in nodes if node.simulated == simulated]
-    sizes = Counter(card.memory_mib for node in mine for card in node.cards)
-    ordered = sorted(sizes)
-    return Stock(
-        sizes=np.array(ordered, dtype=np.int64),
-        cards=np.array([sizes[size] for size in ordered], dtype=np.int64),
-        cpu_milli=sum(node.cpu_milli for node in mine),
-        host_memory_mib=sum(node.host_memory_mib for node in mine),
-    )
 
 
 def difference(old: Iterable[Demand], new: Iterable[Demand]) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,7 +31,12 @@ def compiled(function: F, **more: bool) -> F:
     """To be called from Python. Nothing in it may make an array: numba's runtime is left out (`_nrt`), because it would
     count references to arrays at every use, which costs four times the work itself."""
     how = {"error_model": "numpy", "_nrt": False, "cache": True, "no_cfunc_wrapper": True, **more}
-    return function if _COMPILER is None else _COMPILER(function, **how)
+    if _COMPILER is None:
+        return function
+    try:
+        return cast(F, _COMPILER(function, **how))
+    except RuntimeError:  # there is no folder that compiled code could be kept in
+        return cast(F, _COMPILER(function, **{**how, "cache": False}))
 
 
 def inlined(function: F) -> F:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from django.core.management import CommandError
 
-from ledger.models import Job, Membership
+from ledger.models import Job, Membership, Node
 from portal.management.commands import replay
 from scheduler import commands, observing, placing, snapshot
 from scheduler.drivers.registry import driver
@@ -44,6 +44,15 @@ def test_replay_submits_real_jobs_to_simulated_machines_and_reports(world: None)
     assert "submit to placed: median" in said
     assert set(Job.objects.values_list("simulated", "project__slug")) == {(True, "vision")}
     assert not Job.objects.filter(attempts__allocations__node__simulated=False).exists()
+
+
+@pytest.mark.django_db
+def test_what_no_node_could_run_is_counted_and_told(world: None) -> None:
+    Node.objects.update(cpu_milli=1)
+    said = run("replay", "openb-default", "--jobs", "4", "--rate", "50", "--speed", "1e12")
+    assert "refused 4, because no state of this fleet could run them; job 0: No node has" in said
+    assert "no job was submitted" in said
+    assert not Job.objects.exists()
 
 
 @pytest.mark.django_db

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from django.db import connection
 from django.db.models import F
 
 from ledger.clock import database_now
@@ -97,3 +98,10 @@ def attempt_of(job: Job) -> Attempt:
 
 def open_allocations(job: Job) -> list[Allocation]:
     return list(Allocation.objects.filter(attempt__job=job, period__upper_inf=True).order_by("rank"))
+
+
+def quota_used(project_id: int, resource: str) -> int:
+    """What the open allocations of a project hold of a resource now: derived, never a counter."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT ledger_quota_used(%s, %s)", [project_id, resource])
+        return int(cursor.fetchone()[0])

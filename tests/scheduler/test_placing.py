@@ -128,7 +128,7 @@ def test_a_quota_that_is_used_up_is_named_and_freed_again() -> None:
     placing.place_queued()
     assert [len(flow.open_allocations(j)) for j in (first, second)] == [1, 0]
     assert Refusal.QUOTA in Decision.objects.get(job=second, attempt=None).reasons[0]
-    assert placing.quota_used(Project.objects.get().pk, Resource.CARD_MILLI) == 1000
+    assert flow.quota_used(Project.objects.get().pk, Resource.CARD_MILLI) == 1000
     flow.start(first)
     flow.finish(first)
     placing.place_queued()

@@ -98,7 +98,7 @@ def test_eight_at_a_time_sell_exactly_the_quota(resource: Resource, amount: int)
     done = _commit_all(_each_apart(jobs))
     assert sum(d.placed for d in done) == 5
     assert sum((Counter(d.refused) for d in done), Counter()) == {"quota": 3}
-    assert placing.quota_used(Project.objects.get().pk, resource) == amount
+    assert flow.quota_used(Project.objects.get().pk, resource) == amount
 
 
 def test_eight_at_a_time_sell_exactly_the_cpu_of_a_node() -> None:

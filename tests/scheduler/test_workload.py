@@ -28,7 +28,7 @@ def queued(count: int = 1, **ask: Any) -> list[Job]:
 
 
 def learn() -> dict[str, Any]:
-    return workload.learn(snapshot.inventory().empty.values())
+    return workload.learn(snapshot.fleet_of(snapshot.node_views()))
 
 
 def of_jobs(demand: tuple[Demand, ...]) -> dict[tuple[AskForm, int, int], float]:
@@ -112,3 +112,9 @@ class TestDifference:
         assert workload.difference([self.SHAPE], [self.SHAPE, replace(self.SHAPE, simulated=True)]) == 1
         assert workload.difference([], [self.SHAPE]) == 1
         assert workload.difference([], []) == 0
+
+
+def test_a_wish_that_leaves_fields_out_counts_with_what_the_engine_takes_for_them() -> None:
+    Job.objects.filter(pk=queued()[0].pk).update(asks=[{"form": "container"}])
+    learn()
+    assert of_jobs(workload.newest().demand) == {(AskForm.CONTAINER, 1, 0): 1}

@@ -15,8 +15,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from ledger.models import Job, Membership, Project, User
 from ledger.vocabulary import LIVE_JOB_STATES, ProjectRole
 from portal.api.serializers import JobInput
+from portal.outlook_words import refusal_words
 from portal.replays import TRACES, job_of_row
-from scheduler.queue import submit
+from scheduler.queue import NeverRuns, submit
 
 WAIT_LIMIT_S = 600
 MOST_JOBS = 1_000_000
@@ -48,6 +49,9 @@ class Command(BaseCommand):
         except (KeyError, ValueError, TypeError, ZeroDivisionError, OverflowError) as error:
             raise CommandError(f"{path}: this is no openb pod list: {error!r}") from None
         ids = self._submit(specs, actor, options["rate"])
+        if not ids:
+            self.stdout.write("no job was submitted")
+            return
         self._wait(ids)
         self._report(ids)
 
@@ -64,6 +68,7 @@ class Command(BaseCommand):
 
     def _submit(self, specs: list[dict[str, Any]], actor: User, rate: float) -> list[int]:
         ids: list[int] = []
+        refused: list[str] = []
         started = time.monotonic()
         for index, spec in enumerate(specs):
             pause = started + index / rate - time.monotonic()
@@ -72,10 +77,15 @@ class Command(BaseCommand):
             data = JobInput(data=spec, context={"user": actor})
             if not data.is_valid():
                 raise CommandError(f"job {index}: {data.errors}")
-            ids.append(submit(data=data.validated_data, actor=actor, via="replay").pk)
+            try:
+                ids.append(submit(data=data.validated_data, actor=actor, via="replay").pk)
+            except NeverRuns as never:
+                refused.append(f"job {index}: {refusal_words(never)}")
             if (index + 1) % 100 == 0:
                 took = time.monotonic() - started
                 self.stdout.write(f"submitted {index + 1} of {len(specs)} after {took:.1f} s; {self._states(ids)}")
+        if refused:
+            self.stdout.write(f"refused {len(refused)}, because no state of this fleet could run them; {refused[0]}")
         return ids
 
     def _wait(self, ids: list[int]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,10 +96,10 @@ def test_the_longer_a_job_has_run_the_later_it_ends(
 @every
 @given(JOBS, st.randoms(use_true_random=False), SECONDS)
 def test_only_what_ended_counts_and_not_in_which_order(
-    jobs: list[tuple[str, int, float]], random: object, elapsed: float
+    jobs: list[tuple[str, int, float]], dice: Random, elapsed: float
 ) -> None:
     mixed = jobs.copy()
-    random.shuffle(mixed)  # type: ignore[attr-defined]
+    dice.shuffle(mixed)
     one, other = History(), History()
     for known, order in ((one, jobs), (other, mixed)):
         for who, cards, seconds in order:
