@@ -49,12 +49,13 @@ class Impossible:
 
 
 def impossible(job: Job) -> Impossible | None:
-    """None when some state of the fleet could serve one of the job's wishes, and while its world has no nodes yet."""
+    """None when some state of the fleet could serve one of the job's wishes, and while its world has no cards yet:
+    nodes are registered first, and their agents report the cards."""
     view = replace(snapshot.job_view(job), id=job.pk or 0)
     with fleet_lock:
         fleet = _empty_fleet()
         nodes = [node for node in fleet.views if node.simulated == view.simulated]
-        if not nodes:
+        if not any(node.cards for node in nodes):
             return None
         desk = Desk(fleet, (), at=view.submitted_at, seed=1, rule=DEFAULT_RULE)
         if not all(desk.answer(view, ask).never for ask in view.asks):

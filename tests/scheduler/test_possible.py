@@ -74,6 +74,13 @@ def test_nothing_is_impossible_while_no_node_of_its_world_is_registered() -> Non
     assert judged({"form": "container", "memory_mib": 20_000}, simulated=False) is None
 
 
+def test_nothing_is_impossible_while_agents_have_reported_no_card() -> None:
+    factories.node("real", cards=0, simulated=False)
+    assert judged({"form": "container"}, simulated=False) is None
+    factories.node("real-2", cards=1, simulated=False)
+    assert judged({"form": "container", "cards_per_node": 2}, simulated=False) is not None
+
+
 def test_a_new_node_is_seen_at_once() -> None:
     assert judged({"form": "container", "memory_mib": 20_000}) is not None
     factories.node("n3", cards=1, memory_mib=24_000)
