@@ -88,7 +88,7 @@ def _rounds() -> dict[str, Any]:
             seed=snap.seed,
             rule=snap.rule,
             policy=snap.policy,
-            stays=partial(snapshot.stays_at, snap.at),
+            stays=partial(snapshot.stay_table, fleet, snap.at),
         )
         done = commit_plan(snap, proposal)
         total.placed += done.placed

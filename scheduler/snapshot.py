@@ -16,11 +16,12 @@ from django.db import connection
 from ledger.clock import database_now
 from ledger.fields import Interval
 from ledger.models import HeadroomReserve, InventoryVersion, Job
-from ledger.vocabulary import Distance, Form, Interconnect
+from ledger.vocabulary import AskForm, Distance, Form, Interconnect
 from scheduler import workload
 from scheduler.changes import Stand, between, stand
 from scheduler.durations import Durations, kin
 from scheduler.engine.demand import workloads
+from scheduler.engine.ends import StayTable
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.types import Ask, JobView, NodeView, Reserve, Snapshot, Stay
 from scheduler.live import Live, Share, Use
@@ -145,7 +146,12 @@ def live_shares() -> list[Share]:
 
 def stays_at(at: float) -> list[Stay]:
     """What is on the nodes that node_views() just gave, and when it is expected to be gone."""
-    return _kept.stays.now(_kept.live, _kept.durations, at)
+    return _kept.stays.follow(_kept.live, _kept.durations, at)
+
+
+def stay_table(fleet: Fleet, at: float) -> StayTable:
+    """The same for the fleet that fleet_of() just gave."""
+    return _kept.stays.table_of(fleet, _kept.live, _kept.durations, at)
 
 
 def projects_on(nodes: Collection[int]) -> dict[int, int]:
@@ -212,7 +218,7 @@ def job_view(job: Job | QueuedJob, over_quota: bool = False) -> JobView:
     return JobView(
         id=job.pk,
         project_id=job.project_id,
-        asks=tuple(Ask(**ask) for ask in job.asks),
+        asks=tuple(_ask(ask) for ask in job.asks),
         cpu_milli=job.cpu_milli,
         host_memory_mib=job.host_memory_mib,
         interconnect=Interconnect(job.interconnect),
@@ -262,9 +268,13 @@ def _queued(row: Sequence[Any]) -> QueuedJob:
     return QueuedJob(pk, project_id, view)
 
 
+def _ask(values: Mapping[str, Any]) -> Ask:
+    return Ask(**{**values, "form": AskForm(values["form"])})
+
+
 @lru_cache(1_000)
 def _asks(text: str) -> tuple[Ask, ...]:
-    return tuple(Ask(**ask) for ask in json.loads(text))
+    return tuple(_ask(ask) for ask in json.loads(text))
 
 
 @lru_cache(1_000)

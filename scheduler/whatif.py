@@ -121,8 +121,8 @@ class _Question:
         self.queue = [snapshot.job_view(queued) for queued in snapshot.queued_jobs() if queued.pk != self.job.id]
 
     def answer(self) -> Outlook:
-        stays = partial(snapshot.stays_at, self.at)
         fleet = snapshot.fleet_of(self.views)
+        stays = partial(snapshot.stay_table, fleet, self.at)
         desk = Desk(
             fleet, self.reserves, at=self.at, seed=SEED, rule=DEFAULT_RULE, stays=stays, watched=self.job.id
         )  # fmt: skip
