@@ -58,6 +58,7 @@ class Decision(models.Model):
                 fields=["job"], condition=Q(attempt__isnull=True), name="one_waiting_decision_a_job"
             ),
         ]
+        indexes = [models.Index(fields=["job"], name="decision_kept", condition=Q(kept__isnull=False))]
 
     def __str__(self) -> str:
         return f"decision on job {self.job_id}"

@@ -83,3 +83,12 @@ def test_a_machine_that_is_asked_for_is_told_what_would_be_kept(client_as: Clien
     text = panel(client_as, form="whole", memory_mib="0")
     assert "Would be kept for it until then: n1" in text
     assert "Expected to start about" in text
+
+
+def test_the_node_tells_whom_it_is_kept_for(client_as: ClientAs, machine: Job) -> None:
+    mine = client_as("researcher").get("/nodes/n1/").content.decode()
+    assert "Kept for <a" in mine
+    assert f"/jobs/{machine.pk}/" in mine
+    theirs = client_as("outsider").get("/nodes/n1/").content.decode()
+    assert "Kept for a job of another project" in theirs
+    assert f"/jobs/{machine.pk}/" not in theirs
