@@ -12,6 +12,16 @@ import pytest
 from portal.up.bootstrap import CHECKOUT
 from portal.up.testing import run_together
 
+ONCE_A_PROCESS = """
+from pathlib import Path
+import pytest
+
+@pytest.fixture(scope="session", autouse=True)
+def ends():
+    yield
+    with (Path(__file__).parent / "ended").open("a") as ended:
+        ended.write("once ")
+"""
 # Nobody gets past its first test before both processes have one.
 MEETING = """
 import os, time
@@ -19,12 +29,6 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-
-@pytest.fixture(scope="session", autouse=True)
-def ends():
-    yield
-    with (HERE / "ended").open("a") as ended:
-        ended.write("once ")
 
 @pytest.mark.parametrize("number", range(3))
 def test_each(number):
@@ -58,6 +62,7 @@ def test_two_processes_run_every_test_once(tmp_path: Path) -> None:
     share = tmp_path / "share"
     share.mkdir()
     (tmp_path / "pytest.ini").touch()
+    (tmp_path / "conftest.py").write_text(ONCE_A_PROCESS)
     for name in ("test_a", "test_b", "test_c"):
         (tmp_path / f"{name}.py").write_text(MEETING)
     command = [sys.executable, "-m", "pytest", "-p", "tests.sharing", "--share", str(share)]
