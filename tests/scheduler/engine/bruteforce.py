@@ -136,6 +136,8 @@ def _share(ask: Ask, card: CardView, form: Form) -> SharePlan | None:
 
 def _units(busy: Pieces, size: int, wanted: int) -> Pieces | None:
     """The lowest free units, one by one."""
+    if not busy:
+        return None if wanted > size else ((0, wanted),) if wanted else ()
     taken = {n for lo, hi in busy for n in range(lo, hi)}
     free = [n for n in range(size) if n not in taken][:wanted]
     if len(free) < wanted:

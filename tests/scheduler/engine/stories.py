@@ -28,7 +28,7 @@ from tests.scheduler.engine import bruteforce
 from tests.scheduler.engine.fleets import ALL_FORMS, shuffled, some_demand, some_job, some_node
 from tests.scheduler.engine.fleets import snapshot as snapshot_of
 
-STATES, QUEUES = 4, 3  # of a story: states of its fleet, and queues that each is asked to place
+STATES, QUEUES = 4, 6  # of a story: states of its fleet, and queues that each is asked to place
 TICKS = STATES * QUEUES
 ODDS_OF_PLAIN = 0.75  # of a node or job without odd wishes and states: where all is odd, little is ever placed
 
@@ -195,7 +195,7 @@ def _beginning(dice: Random) -> Snapshot:
     nodes = tuple(_some_node(dice, number) for number in range(1, dice.choice((1, 3, 4, 5, 6))))
     reserves = [
         Reserve(dice.choice((4, 1, 9)), dice.choice("ABC"), dice.randint(0, 90))
-        for _ in range(dice.choice((0, 0, 0, 1, 2)))
+        for _ in range(dice.choice((0, 0, 0, 0, 1, 2)))
     ]
     first = snapshot_of(nodes, reserves=tuple(reserves), demand=some_demand(dice))
     if dice.random() < 0.5:
@@ -217,7 +217,7 @@ def _some_node(dice: Random, number: int) -> NodeView:
 
 def _some_queue(dice: Random) -> tuple[JobView, ...]:
     jobs: list[JobView] = []
-    for number in range(1, dice.choice((1, 1, 1, 2, 2, 3)) + 1):
+    for number in range(1, dice.choice((1, 1, 1, 1, 2, 3)) + 1):
         again = jobs and dice.random() < 0.25  # equal jobs are looked at once
         jobs.append(replace(dice.choice(jobs), id=number) if again else _some_job(dice, number))
     return tuple(jobs)

@@ -23,17 +23,17 @@ EXAMPLES = 20_160
 PARTS = 8
 STORIES = EXAMPLES // PARTS // stories.TICKS
 AT_LEAST = {  # in a hundred, what each kind must be: else most examples would try little
-    "an empty pool": 15,
+    "an empty pool": 12,
     "a node being cleaned": 15,
-    "a node held or down": 15,
+    "a node held or down": 12,
     "a card held": 12,
-    "reserves": 25,
+    "reserves": 20,
     "a container": 18,
-    "a block": 4,
-    "a whole": 8,
-    "a gang": 5,
-    "a second choice": 2,
-    "a job that waits": 20,
+    "a block": 3,
+    "a whole": 6,
+    "a gang": 3,
+    "a second choice": 1,
+    "a job that waits": 18,
     "a job without hope": 25,
 }
 
