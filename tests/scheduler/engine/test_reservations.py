@@ -41,11 +41,12 @@ from tests.scheduler.engine.fleets import (
     container,
     job,
     node,
+    shuffled,
     snapshot,
     snapshots,
     whole,
 )
-from tests.scheduler.engine.test_properties import every, shuffled, some
+from tests.scheduler.engine.test_properties import every, some
 
 AT = 1000.0
 HOUR = 3600.0
