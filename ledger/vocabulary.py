@@ -36,11 +36,15 @@ class Interconnect(StrEnum):
 
 
 class Distance(StrEnum):
-    """How near the nodes of a gang should be. A wish, never a refusal, except that SAME_LEAF is required."""
+    """How near the nodes of a gang should be. NEAR is a wish, never a refusal; a SAME_ level is required, and inside it
+    the gang stands as near as it can."""
 
     ANY = "any"
     NEAR = "near"
     SAME_LEAF = "same_leaf"
+    SAME_RACK = "same_rack"
+    SAME_ROOM = "same_room"
+    SAME_SITE = "same_site"
 
 
 class JobKind(StrEnum):
@@ -212,6 +216,9 @@ class Refusal(StrEnum):
     HEADROOM = "headroom"  # what is free is kept for marked key work
     GANG = "gang"  # fewer feasible nodes than the gang needs
     LEAF = "leaf"  # the gang must share a leaf and no leaf has room
+    RACK = "rack"  # the same of a rack, a room, a site
+    ROOM = "room"
+    SITE = "site"
     ASK_LATER = "ask_later"  # this ask counts only after its waiting time
     QUOTA = "quota"  # the project's quota is used up
     PROJECT_ENDED = "project_ended"

@@ -131,6 +131,9 @@ DISTANCES: Final[Mapping[StrEnum, Look]] = {
     Distance.ANY: Look(pgettext_lazy("distance", "anywhere")),
     Distance.NEAR: Look(pgettext_lazy("distance", "near each other if possible")),
     Distance.SAME_LEAF: Look(pgettext_lazy("distance", "under one leaf switch, else wait")),
+    Distance.SAME_RACK: Look(pgettext_lazy("distance", "in one rack, else wait")),
+    Distance.SAME_ROOM: Look(pgettext_lazy("distance", "in one room, else wait")),
+    Distance.SAME_SITE: Look(pgettext_lazy("distance", "at one site, else wait")),
 }
 
 JOB_KINDS: Final[Mapping[StrEnum, Look]] = {
@@ -225,6 +228,9 @@ REFUSALS: Final[Mapping[StrEnum, Text]] = {
     Refusal.HEADROOM: _("what is free is kept for key work"),
     Refusal.GANG: _("fewer nodes fit than the job needs at once"),
     Refusal.LEAF: _("no leaf switch has room for all nodes"),
+    Refusal.RACK: _("no rack has room for all nodes"),
+    Refusal.ROOM: _("no room has enough free nodes for all"),
+    Refusal.SITE: _("no site has enough free nodes for all"),
     Refusal.ASK_LATER: _("this wish counts only after its waiting time"),
     Refusal.QUOTA: _("the project's quota is used up"),
     Refusal.PROJECT_ENDED: _("the project has ended"),

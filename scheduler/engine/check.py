@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from ledger.vocabulary import AskForm, Distance, Form, Interconnect
+from ledger.vocabulary import AskForm, Form, Interconnect
 from scheduler.engine.types import (
     Ask,
     CardView,
@@ -127,10 +127,19 @@ def _check_gang(
         yield "two members on one node"
     if len({member.form for member in placement.members}) > 1:
         yield "members in different forms"
-    if job.distance is Distance.SAME_LEAF and ask.nodes > 1:
-        views = [nodes[m.node_id].view for m in placement.members if m.node_id in nodes]
-        if len({(v.site, v.room, v.leaf) for v in views}) > 1 or not all(v.leaf for v in views):
-            yield "members are not on one leaf"
+    if ask.nodes > 1:
+        yield from _check_distance(job, [nodes[m.node_id].view for m in placement.members if m.node_id in nodes])
+
+
+def _check_distance(job: JobView, views: list[NodeView]) -> Iterator[str]:
+    level, _, required = job.distance.partition("same_")
+    if level:
+        return
+    names = {getattr(view, required) for view in views}
+    rooms, sites = {(view.site, view.room) for view in views}, {view.site for view in views}
+    apart = len(sites) > 1 if required == "site" else len(rooms) > 1  # a rack's or leaf's name counts within its room
+    if apart or len(names) > 1 or "" in names:
+        yield f"members are not on one {required}"
 
 
 def _rule_node(case: _Case) -> Iterator[str]:

@@ -171,8 +171,9 @@ STANDING: Final = len(NEVER) + len(WITHHELD)  # codes up to here stand for the w
 # A code is 0 for "may take it", else 1 + the filter's number: the greater, the nearer the node came to being chosen.
 HEADROOM: Final = len(FILTERS) + 1
 GANG: Final = len(FILTERS) + 2
-LEAF: Final = len(FILTERS) + 3
-REASONS: Final[tuple[Refusal, ...]] = (*(r for r, _ in FILTERS), Refusal.HEADROOM, Refusal.GANG, Refusal.LEAF)
+NO_PLACE: Final = len(FILTERS) + 3  # of a gang that must share a leaf; then a rack, a room, a site, as in fleet.LEVELS
+LEVELS: Final = (Refusal.LEAF, Refusal.RACK, Refusal.ROOM, Refusal.SITE)
+REASONS: Final[tuple[Refusal, ...]] = (*(r for r, _ in FILTERS), Refusal.HEADROOM, Refusal.GANG, *LEVELS)
 
 
 def codes(look: Lens, after: int = 0, upto: int = len(FILTERS)) -> Codes:

@@ -248,7 +248,7 @@ class Fleet:
         fixed.zone[row] = UNKNOWN if node.zone_id is None else self.zones.setdefault(node.zone_id, len(self.zones))
         fixed.zone_forms[:, row] = [form in node.zone_forms for form in FORMS]
         fixed.drivers[:, row] = [bool(node.managers.get(form)) for form in FORMS]
-        fixed.places[:, row] = [self._place(key) for key in _place_keys(node)]
+        fixed.places[:, row] = [self._place(key) for key in place_keys(node)]
         fixed.interconnect[row] = INTERCONNECT_RANK[node.interconnect]
         fixed.cpu[row] = node.cpu_milli
         fixed.host_memory[row] = node.host_memory_mib
@@ -336,7 +336,7 @@ def _block_ids(node: NodeView) -> list[int]:
     return sorted({card.block_id for card in node.cards if card.block_id is not None})
 
 
-def _place_keys(node: NodeView) -> tuple[tuple[str, ...], ...]:
+def place_keys(node: NodeView) -> tuple[tuple[str, ...], ...]:
     """By LEVELS; a name counts within its room, because racks and leaves are numbered anew in every room."""
     return (
         ("leaf", node.site, node.room, node.leaf),

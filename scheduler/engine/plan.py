@@ -20,7 +20,7 @@ from scheduler.engine.cards import build
 from scheduler.engine.demand import workloads
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.headroom import Headroom
-from scheduler.engine.near import groups
+from scheduler.engine.near import REQUIRED, groups, in_one_place
 from scheduler.engine.score import POINTS, RULES, THRIFTY
 from scheduler.engine.shape import Shape, shapes_of
 from scheduler.engine.ties import node_ranks
@@ -220,7 +220,7 @@ class Desk:
             if members:
                 return members, 0
         rows = ranked(self.fleet, rows, points)
-        problem = feasible.LEAF
+        problem = feasible.GANG if distance not in REQUIRED else feasible.NO_PLACE + REQUIRED[distance]
         for group in groups(self.fleet, rows, points[rows], nodes=nodes, distance=distance, seed=self.seed):
             members = self._members(question, shape, group, points)
             if members:
@@ -245,10 +245,9 @@ class Desk:
         return []
 
     def _never(self, question: Question, ever: Bools) -> bool:
-        if question.distance is not Distance.SAME_LEAF or question.nodes == 1:
-            return int(ever.sum()) < question.nodes
-        leaves = self.fleet.fixed.places[0, ever]
-        return int(np.bincount(leaves[leaves >= 0], minlength=1).max()) < question.nodes
+        if question.nodes == 1:
+            return not ever.any()
+        return in_one_place(self.fleet, ever, question.distance) < question.nodes
 
     def _place(self, job: JobView, number: int, verdict: Verdict, counts: dict[Refusal, int]) -> Placement:
         for row, member in verdict.members:

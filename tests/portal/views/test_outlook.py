@@ -133,10 +133,10 @@ def test_more_nodes_and_jobs_ask_the_database_no_more_often(client_as: ClientAs,
 
 
 @pytest.mark.parametrize(
-    "what", ["memory_mib", "cards_per_node", "cpu_milli", "host_memory_mib", "model", "form", "nodes"]
+    "what", ["memory_mib", "cards_per_node", "cpu_milli", "host_memory_mib", "model", "form", "nodes", "distance"]
 )
 def test_every_limit_has_its_sentence(what: str) -> None:
-    wanted = {"form": "whole", "model": "H100"}.get(what, 7)
+    wanted = {"form": "whole", "model": "H100", "distance": "same_rack"}.get(what, 7)
     nearest = {"form": "container", "model": "A100"}.get(what, 3)
     sentence = limit_words(Limit(what, wanted, nearest, "n1"))
     assert "%" not in sentence

@@ -3,7 +3,7 @@ the engine's search."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -22,6 +22,12 @@ from scheduler.engine.types import (
 )
 
 Pieces = tuple[tuple[int, int], ...]
+PLACES: dict[Distance, Callable[[NodeView], tuple[str, ...]]] = {
+    Distance.SAME_LEAF: lambda view: (view.site, view.room, view.leaf),
+    Distance.SAME_RACK: lambda view: (view.site, view.room, view.rack),
+    Distance.SAME_ROOM: lambda view: (view.site, view.room),
+    Distance.SAME_SITE: lambda view: (view.site,),
+}
 
 
 def after(snapshot: Snapshot, plan: Plan) -> Snapshot:
@@ -85,14 +91,36 @@ def placeable(snapshot: Snapshot, job: JobView, number: int) -> bool:
         raise ValueError("gangs are only tried without reserves")
     for form in forms:
         able = [view for view in snapshot.nodes if _fits(snapshot, alone, view, form)]
-        if ask.nodes == 1 or job.distance is not Distance.SAME_LEAF:
+        if ask.nodes == 1 or job.distance not in PLACES:
             found = len(able) >= ask.nodes
         else:
-            leaves = [(view.site, view.room, view.leaf) for view in able if view.leaf]
-            found = any(leaves.count(leaf) >= ask.nodes for leaf in leaves)
+            places = [place for view in able if (place := PLACES[job.distance](view))[-1]]
+            found = any(places.count(place) >= ask.nodes for place in places)
         if found:
             return True
     return False
+
+
+def together(views: Sequence[NodeView]) -> Distance | None:
+    """The nearest level that all of them share."""
+    return next((distance for distance in PLACES if _allowed(views, distance)), None)
+
+
+def nearest(snapshot: Snapshot, job: JobView) -> Distance | None:
+    """How near to each other the members of the job's first ask, in its one form, could stand at best."""
+    ask = job.asks[0]
+    alone = replace(job, asks=(replace(ask, nodes=1),))
+    able = [view for view in snapshot.nodes if _fits(snapshot, alone, view, Form(ask.form.value))]
+    sets = [chosen for chosen in combinations(able, ask.nodes) if _allowed(chosen, job.distance)]
+    found = [together(chosen) for chosen in sets]
+    return next((distance for distance in PLACES if distance in found), None)
+
+
+def _allowed(views: Sequence[NodeView], distance: Distance) -> bool:
+    if distance not in PLACES:
+        return True
+    places = {PLACES[distance](view) for view in views}
+    return len(places) == 1 and all(name for *_, name in places)
 
 
 def _fits(snapshot: Snapshot, job: JobView, view: NodeView, form: Form) -> bool:

@@ -154,6 +154,8 @@ def some_node(dice: Random, node_id: int) -> NodeView:
         managers={form.value: f"drv-{form}" for form in Form if dice.random() < 0.95},
         leaf=dice.choice(("l1", "l1", "l2", "")),
         rack=dice.choice(("k1", "k2", "")),
+        room=dice.choice(("r", "r", "r", "r2", "")),
+        site=dice.choice(("s", "s", "s", "t", "")),
         interconnect=dice.choice(tuple(Interconnect)),
         labels=frozenset(label for label in "xy" if dice.random() < 0.5),
         cpu_milli=dice.choice((2000, 8000)),
@@ -161,6 +163,18 @@ def some_node(dice: Random, node_id: int) -> NodeView:
         used_form=used,
         allocations=0 if used is None else dice.randint(0, 2),
         links=links if linked else (),
+    )
+
+
+def some_place(dice: Random, node_id: int) -> NodeView:
+    """An empty machine in one of a few places, which need not be known."""
+    return node(
+        node_id,
+        dice.choice((1, 1, 2)),
+        leaf=dice.choice(("l1", "l2", "l3", "")),
+        rack=dice.choice(("k1", "k2", "")),
+        room=dice.choice(("r", "r2", "")),
+        site=dice.choice(("s", "s", "t", "")),
     )
 
 

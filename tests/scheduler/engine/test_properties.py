@@ -10,15 +10,15 @@ from typing import TypeVar
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ledger.vocabulary import Refusal
+from ledger.vocabulary import Distance, Refusal
 from scheduler.engine import plan as planning
 from scheduler.engine.check import check_plan
 from scheduler.engine.demand import workloads
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.serialise import to_json
 from scheduler.engine.types import Placement, Snapshot, Waiting
-from tests.scheduler.engine import bruteforce
-from tests.scheduler.engine.fleets import node_views, snapshots
+from tests.scheduler.engine import bruteforce, fleets
+from tests.scheduler.engine.fleets import SEEDS, node_views, snapshots, some_place
 
 T = TypeVar("T")
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
@@ -82,6 +82,24 @@ def test_no_gang_waits_while_there_is_room(snapshot: Snapshot) -> None:
         for number, ask in enumerate(job.asks):
             if not job.over_quota and snapshot.at >= job.submitted_at + ask.after_s:
                 assert not bruteforce.placeable(left, job, number), f"job {job.id} ask {number}"
+
+
+@every
+@given(st.lists(SEEDS, min_size=5, max_size=7), st.integers(2, 3), st.sampled_from(tuple(Distance)))
+def test_a_gang_stands_as_near_as_it_can(seeds: list[int], nodes: int, distance: Distance) -> None:
+    alone = fleets.snapshot(
+        [some_place(random.Random(seed), n) for n, seed in enumerate(seeds, start=1)],
+        fleets.job(1, fleets.whole(nodes=nodes), distance=distance),
+    )
+    plan = planning.plan(alone)
+    assert check_plan(alone, plan) == []
+    for placement in plan.placements:
+        chosen = {member.node_id for member in placement.members}
+        near = bruteforce.together([view for view in alone.nodes if view.id in chosen])
+        assert distance is Distance.ANY or near == bruteforce.nearest(alone, alone.jobs[0])
+    for waiting in plan.waiting:
+        assert not bruteforce.placeable(alone, alone.jobs[0], 0)
+        assert waiting.never
 
 
 @slow
