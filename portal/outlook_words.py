@@ -59,6 +59,12 @@ def limit_words(limit: Limit) -> str:
         facts["most"] = ", ".join(names)
     if limit.what == "distance":
         return TOGETHER[Distance(str(limit.wanted))] % facts
+    if limit.what == "like_job" and limit.where:
+        facts["where"] = str(labels.look("span", limit.where).label)
+        return (
+            _("No %(wanted)s machines of the same hardware stand to each other as those of that job did (%(where)s).")
+            % facts
+        )
     return {
         "memory_mib": _("No card has %(wanted)s; the largest has %(most)s (%(where)s)."),
         "cards_per_node": _("No node has %(wanted)s such cards; the most is %(most)s (%(where)s)."),
@@ -66,6 +72,8 @@ def limit_words(limit: Limit) -> str:
         "host_memory_mib": _("No node has %(wanted)s of host memory; the most is %(most)s (%(where)s)."),
         "model": _("There is no card of the model %(wanted)s; there are %(most)s."),
         "form": _("No zone takes the form “%(wanted)s”; the zones take: %(most)s."),
+        "like_job": _("%(wanted)s machines of the same hardware are wanted; there are %(most)s that could serve it."),
+        "reproducible": _("%(wanted)s machines of one kind are wanted; of no kind are there more than %(most)s."),
         "nodes": _("%(wanted)s nodes are wanted; %(most)s of the fleet could serve it."),
     }[limit.what] % facts
 
@@ -92,4 +100,6 @@ def change_words(change: Mapping[str, Any]) -> str:
 def _amount(name: str, value: Any) -> str:
     if name == "model":
         return str(value) or _("any")
+    if name in ("reproducible", "like_job"):
+        return str(value) if value else pgettext("a wish", "no")
     return SHOWN.get(name, str)(value)

@@ -14,13 +14,16 @@ from typing import Any, Final
 from ledger.models import Job
 from ledger.vocabulary import AskForm, Distance, Form, Interconnect
 from scheduler import snapshot
-from scheduler.engine.fleet import Fleet, place_keys
+from scheduler.engine.fleet import Fleet
+from scheduler.engine.hardware import hardware_of
 from scheduler.engine.near import REQUIRED
 from scheduler.engine.plan import Desk
 from scheduler.engine.shape import INTERCONNECT_RANK
+from scheduler.engine.topology import place_keys
 from scheduler.engine.types import DEFAULT_RULE, Ask, JobView, NodeView
 
 AMOUNTS: Final = ("memory_mib", "cards_per_node", "cpu_milli", "host_memory_mib", "nodes")
+SHARED: Final[dict[str, Any]] = {"reproducible": False, "like_job": None}  # what other forms than whole go with
 fleet_lock = threading.Lock()  # what is kept of the fleet belongs to one thread at a time
 _kept: tuple[Mapping[int, NodeView], Fleet] | None = None  # the inventory that it was made from, without any work
 
@@ -132,6 +135,14 @@ def _gang_limits(able: list[NodeView], job: JobView) -> Iterator[Limit]:
         return
     if wanted > len(able):
         yield Limit("nodes", wanted, len(able))
+        return
+    if job.like is not None:
+        most = sum(1 for view in able if hardware_of(view).code == job.like.hardware)
+        yield Limit("like_job", wanted, most, str(job.like.span) if most >= wanted else "")
+        return
+    kinds = Counter(hardware_of(view).code for view in able) if job.reproducible else Counter({"": len(able)})
+    if wanted > (most := max(kinds.values())):
+        yield Limit("reproducible", wanted, most)
     elif job.distance in REQUIRED:
         places = Counter(key for view in able if (key := place_keys(view)[REQUIRED[job.distance]])[-1])
         place, most = max(places.items(), key=lambda item: (item[1], item[0]), default=(("",), 0))
@@ -155,15 +166,19 @@ def variants(job: JobView) -> Iterator[dict[str, Any]]:
 
 def _looser(job: JobView) -> Iterator[dict[str, Any]]:
     ask = job.asks[0]
+    if job.like is not None:
+        yield {"like_job": None}
     if job.interconnect is not Interconnect.ANY:
         yield {"interconnect": str(Interconnect.ANY)}
     for distance in _wider(job.distance):
         yield {"distance": str(distance)}
     if ask.model:
         yield {"model": ""}
+    if job.reproducible:
+        yield dict(SHARED)
     for form in (AskForm.AUTO, AskForm.CONTAINER, AskForm.BLOCK):
         if form != ask.form:
-            yield {"form": str(form)}
+            yield {"form": str(form)} | (SHARED if job.reproducible else {})
 
 
 def _wider(distance: Distance) -> Iterator[Distance]:
@@ -183,7 +198,7 @@ def _smaller(job: JobView) -> Iterator[dict[str, Any]]:
     if ask.memory_mib > 1:
         yield {"memory_mib": ask.memory_mib // 2}
     if ask.form != AskForm.CONTAINER and ask.cards_per_node > 1:
-        yield {"form": str(AskForm.CONTAINER), "cards_per_node": 1}
+        yield {"form": str(AskForm.CONTAINER), "cards_per_node": 1} | (SHARED if job.reproducible else {})
     if job.cpu_milli > 1:
         yield {"cpu_milli": job.cpu_milli // 2}
     if job.host_memory_mib > 1:
@@ -199,4 +214,6 @@ def changed_by(job: JobView, change: Mapping[str, Any]) -> JobView:
         own["interconnect"] = Interconnect(own["interconnect"])
     if "distance" in own:
         own["distance"] = Distance(own["distance"])
+    if "like_job" in own:
+        own["like"] = own.pop("like_job")
     return replace(job, asks=(replace(job.asks[0], after_s=0, **ask_fields),), **own)

@@ -9,18 +9,19 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any
 
 from django.db import connection
 
 from ledger.clock import database_now
 from ledger.fields import Interval
 from ledger.models import HeadroomReserve, InventoryVersion, Job
-from ledger.vocabulary import Distance, Form, Interconnect
+from ledger.vocabulary import Distance, Form, Interconnect, Span
 from scheduler import workload
 from scheduler.changes import Stand, between, stand
 from scheduler.engine.demand import workloads
 from scheduler.engine.fleet import Fleet
-from scheduler.engine.types import Ask, JobView, NodeView, Reserve, Snapshot
+from scheduler.engine.types import Ask, JobView, Likeness, NodeView, Reserve, Snapshot
 from scheduler.live import Live, Share, Use
 from scheduler.nodes import changed_nodes, read_nodes
 from scheduler.workload import Learnt
@@ -203,13 +204,15 @@ def job_view(job: Job | QueuedJob, over_quota: bool = False) -> JobView:
         simulated=job.simulated,
         key_work=job.key_work,
         over_quota=over_quota,
+        reproducible=job.reproducible,
+        like=_like(job.like),
     )
 
 
 # in the order of JobView's fields
 QUEUED = """
 SELECT j.id, j.project_id, j.asks::text, j.cpu_milli, j.host_memory_mib, j.interconnect, j.distance, j.labels::text,
-    j.priority, extract(epoch FROM j.submitted_at)::float8, j.simulated, j.key_work
+    j.priority, extract(epoch FROM j.submitted_at)::float8, j.simulated, j.key_work, false, j.reproducible, j.like::text
 FROM ledger_job j JOIN ledger_project p ON p.id = j.project_id
 WHERE j.state = 'queued' AND j.held_at IS NULL AND p.state = 'active'
 ORDER BY j.priority DESC, j.queued_at, j.id LIMIT %s
@@ -222,16 +225,16 @@ def queued_jobs(limit: int = QUEUE_LIMIT) -> list[QueuedJob]:
         cursor.execute(QUEUED, [limit])
         rows = cursor.fetchall()
     asks, labels, interconnects, distances = cache(_asks), cache(_labels), cache(Interconnect), cache(Distance)
-    return [
-        QueuedJob(
-            pk,
-            project_id,
-            JobView(
-                pk, project_id, asks(wanted), cpu, memory, interconnects(inside), distances(apart), labels(marks), *rest
-            ),
-        )
-        for pk, project_id, wanted, cpu, memory, inside, apart, marks, *rest in rows
-    ]
+    found = []
+    for pk, project_id, wanted, cpu, memory, inside, apart, marks, *rest, like in rows:
+        rest.append(_like(like and json.loads(like)))
+        wishes = (interconnects(inside), distances(apart), labels(marks))
+        found.append(QueuedJob(pk, project_id, JobView(pk, project_id, asks(wanted), cpu, memory, *wishes, *rest)))
+    return found
+
+
+def _like(stored: Mapping[str, Any] | None) -> Likeness | None:
+    return Likeness(stored["hardware"], stored["nodes"], Span(stored["span"])) if stored else None
 
 
 def _asks(text: str) -> tuple[Ask, ...]:

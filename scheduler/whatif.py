@@ -16,7 +16,7 @@ from typing import Any, Final
 from ledger.clock import database_now
 from ledger.models import HeadroomReserve, Job, NodeZone, Project
 from ledger.vocabulary import Form, ProjectState, Refusal
-from scheduler import quota, releases, snapshot
+from scheduler import likeness, quota, releases, snapshot
 from scheduler.engine.demand import workloads
 from scheduler.engine.feasible import counted
 from scheduler.engine.fleet import Fleet
@@ -64,8 +64,7 @@ class Outlook:
 def candidate(data: Mapping[str, Any], project: Project) -> Job:
     """The job that `data` (a validated JobInput) would make at this moment; it is not saved."""
     now = database_now()
-    values = {name: value for name, value in data.items() if name != "project"}
-    return Job(**values, project=project, submitted_at=now, queued_at=now)
+    return Job(**likeness.columns(data), project=project, submitted_at=now, queued_at=now)
 
 
 def outlook(job: Job) -> Outlook:

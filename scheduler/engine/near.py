@@ -6,14 +6,21 @@ Gets rows that may each take a member, best first, and only reorders and groups 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
+from itertools import combinations
+from operator import or_
 from typing import Final
 
 import numpy as np
 
-from ledger.vocabulary import Distance
-from scheduler.engine.arrays import Bools, Ints, Rows
-from scheduler.engine.fleet import LEVELS, UNKNOWN, Fleet
+from ledger.vocabulary import Distance, Span
+from scheduler.engine.arrays import Ints, Rows
+from scheduler.engine.fleet import UNKNOWN, Fleet
 from scheduler.engine.ties import name_tie
+from scheduler.engine.topology import LEVELS
+from scheduler.engine.types import Likeness
+
+Layer = tuple[Ints, Sequence[tuple[str, ...]]]  # of each row where it belongs, by number; the names of these
 
 # The level, numbered as in LEVELS, that all members must share.
 REQUIRED: Final[dict[Distance, int]] = {
@@ -24,47 +31,104 @@ REQUIRED: Final[dict[Distance, int]] = {
 }
 
 
-def groups(fleet: Fleet, rows: Rows, points: Ints, *, nodes: int, distance: Distance, seed: int) -> Iterator[Rows]:
+def groups(
+    fleet: Fleet, rows: Rows, points: Ints, nodes: int, distance: Distance, seed: int, *, alike: bool = False
+) -> Iterator[Rows]:
     """Groups of at least `nodes` rows, the one to be tried first at the front.
 
     Leaves come first, then racks, rooms and sites. A required level ends that, and all groups lie inside one place of
     it; without one everything comes at last. At one level the tightest group that has room comes first, so that large
-    gaps stay whole for large gangs. A node whose place isn't known is near nobody.
+    gaps stay whole for large gangs. A node whose place isn't known is near nobody. `alike`: all nodes of a group are of
+    one class of hardware.
     """
-    if nodes == 1 or distance is Distance.ANY:
+    if nodes == 1:
         yield rows
         return
-    required = REQUIRED.get(distance)
-    for level in range(len(LEVELS) if required is None else required + 1):
-        # a leaf may span several racks: what lies in different places of the required level stands apart
-        levels = sorted({level, level if required is None else required})
-        for numbers in _tightest_first(fleet, [fleet.fixed.places[each, rows] for each in levels], points, nodes, seed):
+    kinds = [_kinds(fleet, rows)] if alike else []
+    for levels in _steps(distance):
+        layers = [*(_places(fleet, rows, level) for level in levels), *kinds]
+        for numbers in _tightest_first(layers, points, nodes, seed):
             group = rows[numbers]
-            yield group if level == 0 else _few_leaves(fleet, group, seed)
-    if required is None:
-        yield _few_leaves(fleet, rows, seed)
+            as_they_are = distance is Distance.ANY or 0 in levels
+            yield group if as_they_are else _few_leaves(fleet, group, seed)
 
 
-def in_one_place(fleet: Fleet, able: Bools, distance: Distance) -> int:
-    """How many of these nodes stand together at most, as near as is required."""
-    if distance not in REQUIRED:
-        return int(able.sum())
-    places = fleet.fixed.places[REQUIRED[distance], able]
-    return int(np.bincount(places[places != UNKNOWN], minlength=1).max())
+def _steps(distance: Distance) -> list[tuple[int, ...]]:
+    """The levels that must be shared, as a list of attempts. A leaf may span several racks: a nearer level counts
+    inside one place of the required one alone."""
+    if distance is Distance.ANY:
+        return [()]
+    if distance in REQUIRED:
+        level = REQUIRED[distance]
+        return [*((nearer, level) for nearer in range(level)), (level,)]
+    return [*((level,) for level in range(len(LEVELS))), ()]
 
 
-def _tightest_first(fleet: Fleet, layers: Sequence[Ints], points: Ints, nodes: int, seed: int) -> list[Ints]:
-    """Which rows stand together in every layer, by number; a layer says in which place each row is."""
-    names = list(fleet.places)
-    known = np.flatnonzero((np.array(layers) != UNKNOWN).all(axis=0))
-    codes = np.zeros(len(known), dtype=np.int64)
-    for places in layers:
-        codes = codes * len(names) + places[known]
+def groups_like(fleet: Fleet, rows: Rows, points: Ints, nodes: int, like: Likeness, seed: int) -> Iterator[Rows]:
+    """Groups whose first `nodes` rows are as near to each other as `like` says, neither nearer nor farther; none where
+    it is about another number of nodes."""
+    if nodes != like.nodes or (nodes == 1) != (like.span is Span.NODE):
+        return
+    if like.span is Span.NODE:
+        yield rows
+        return
+    level = LEVELS.index(like.span) if like.span is not Span.APART else len(LEVELS)
+    around = [_places(fleet, rows, level)] if level < len(LEVELS) else []
+    for numbers in _tightest_first(around, points, nodes, seed):
+        group = rows[numbers]
+        if level == 0:
+            yield group
+        else:
+            yield from _spread(fleet.fixed.places[:level, group], group, nodes)
+
+
+def _spread(places: Ints, rows: Rows, nodes: int) -> Iterator[Rows]:
+    """So many rows that share none of these levels, places (levels, rows): with each row in turn the best others."""
+    levels = 1 << np.arange(len(places))[:, None]
+    for first in range(len(rows)):
+        apart = (places != places[:, [first]]) | (places == UNKNOWN)
+        masks = (apart * levels).sum(axis=0)
+        masks[first] = 0
+        others = _cover(masks, int(levels.sum()), nodes - 1)
+        if others is not None:
+            chosen = [first, *others]
+            rest = [n for n in range(len(rows)) if n not in chosen]
+            yield rows[np.array((chosen + rest)[:nodes])]
+
+
+def _cover(masks: Ints, every: int, most: int) -> tuple[int, ...] | None:
+    """The first few places, at most so many, whose masks have all bits together."""
+    known, at = np.unique(masks, return_index=True)
+    useful = sorted(zip(at.tolist(), known.tolist(), strict=True))
+    for size in range(1, most + 1):
+        for chosen in combinations(useful, size):
+            if reduce(or_, (mask for _, mask in chosen)) == every:
+                return tuple(n for n, _ in chosen)
+    return None
+
+
+def _places(fleet: Fleet, rows: Rows, level: int) -> Layer:
+    return fleet.fixed.places[level, rows], list(fleet.places)
+
+
+def _kinds(fleet: Fleet, rows: Rows) -> Layer:
+    codes = fleet.hardware_codes()[rows]
+    return codes, [(name,) for name in fleet.hardwares]
+
+
+def _tightest_first(layers: Sequence[Layer], points: Ints, nodes: int, seed: int) -> list[Ints]:
+    """Numbers of the rows that are together in every layer."""
+    known = np.arange(len(points))
+    for codes, _ in layers:
+        known = known[codes[known] != UNKNOWN]
+    together = np.zeros(len(known), dtype=np.int64)
+    for codes, names in layers:
+        together = together * len(names) + codes[known]
     keyed = []
-    for code, count in zip(*np.unique(codes, return_counts=True), strict=True):
+    for code, count in zip(*np.unique(together, return_counts=True), strict=True):
         if count >= nodes:
-            numbers = known[codes == code]
-            name = tuple(word for places in layers for word in names[int(places[numbers[0]])])
+            numbers = known[together == code]
+            name = tuple(word for codes, names in layers for word in names[int(codes[numbers[0]])])
             keyed.append((int(count), -int(points[numbers[:nodes]].sum()), name_tie(seed, name), name, numbers))
     return [key[-1] for key in sorted(keyed, key=lambda key: key[:-1])]
 

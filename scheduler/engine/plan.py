@@ -6,7 +6,7 @@ changed. Between ticks keep one Fleet, correct it with `replace_nodes`, and call
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,11 +20,22 @@ from scheduler.engine.cards import build
 from scheduler.engine.demand import workloads
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.headroom import Headroom
-from scheduler.engine.near import REQUIRED, groups, in_one_place
+from scheduler.engine.near import REQUIRED, groups, groups_like
 from scheduler.engine.score import POINTS, RULES, THRIFTY
 from scheduler.engine.shape import Shape, shapes_of
 from scheduler.engine.ties import node_ranks
-from scheduler.engine.types import DEFAULT_RULE, Ask, JobView, MemberPlan, Placement, Plan, Reserve, Snapshot, Waiting
+from scheduler.engine.types import (
+    DEFAULT_RULE,
+    Ask,
+    JobView,
+    Likeness,
+    MemberPlan,
+    Placement,
+    Plan,
+    Reserve,
+    Snapshot,
+    Waiting,
+)
 
 SCORES_SHOWN: Final = 5
 NodeVerdict = tuple[str, int, Refusal | None, float | None]  # hostname, ask's number, refusal, score
@@ -40,6 +51,13 @@ class Question:
     nodes: int
     distance: Distance
     key_work: bool
+    alike: bool = False  # nodes of one class of hardware
+    like: Likeness | None = None
+
+    @property
+    def loose(self) -> bool:
+        """Its nodes need have nothing to do with each other."""
+        return self.like is None and (self.nodes == 1 or (self.distance is Distance.ANY and not self.alike))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,21 +230,27 @@ class Desk:
 
     def _gang(self, question: Question, shape: Shape, rows: Rows, first: Rows, points: Ints) -> tuple[Members, int]:
         """All members or none, and then the code that says why."""
-        nodes, distance = question.nodes, question.distance
-        if len(rows) < nodes:
+        if len(rows) < question.nodes:
             return [], feasible.GANG
-        if nodes == 1 or distance is Distance.ANY:  # as a rule the best few will do, without sorting the rest
+        if question.loose:  # as a rule the best few will do, without sorting the rest
             members = self._members(question, shape, first, points)
             if members:
                 return members, 0
         rows = ranked(self.fleet, rows, points)
-        problem = feasible.GANG if distance not in REQUIRED else feasible.NO_PLACE + REQUIRED[distance]
-        for group in groups(self.fleet, rows, points[rows], nodes=nodes, distance=distance, seed=self.seed):
+        problem = _apart(question)
+        for group in self._groups(question, rows, points[rows]):
             members = self._members(question, shape, group, points)
             if members:
                 return members, 0
             problem = feasible.HEADROOM
         return [], problem
+
+    def _groups(self, question: Question, rows: Rows, points: Ints) -> Iterator[Rows]:
+        """Rows that together may take the gang, the group to be tried first at the front."""
+        if question.like is not None:
+            return groups_like(self.fleet, rows, points, question.nodes, question.like, self.seed)
+        distance, alike = question.distance, question.alike
+        return groups(self.fleet, rows, points, question.nodes, distance, self.seed, alike=alike)
 
     def _members(self, question: Question, shape: Shape, rows: Rows, points: Ints) -> Members:
         """One member on each of the first rows that together leave every reserve alone."""
@@ -245,9 +269,10 @@ class Desk:
         return []
 
     def _never(self, question: Question, ever: Bools) -> bool:
-        if question.nodes == 1:
-            return not ever.any()
-        return in_one_place(self.fleet, ever, question.distance) < question.nodes
+        rows = np.flatnonzero(ever)
+        if len(rows) < question.nodes or question.loose:
+            return len(rows) < question.nodes
+        return next(self._groups(question, rows, np.zeros(len(rows), dtype=np.int64)), None) is None
 
     def _place(self, job: JobView, number: int, verdict: Verdict, counts: dict[Refusal, int]) -> Placement:
         for row, member in verdict.members:
@@ -263,7 +288,16 @@ class Desk:
 
 
 def _question(job: JobView, ask: Ask) -> Question:
-    return Question(shapes_of(job, ask), ask.nodes, job.distance, job.key_work)
+    return Question(shapes_of(job, ask), ask.nodes, job.distance, job.key_work, job.reproducible, job.like)
+
+
+def _apart(question: Question) -> int:
+    """The code of a gang whose nodes are there, but not as they should stand to each other."""
+    if question.like is not None:
+        return feasible.UNLIKE
+    if question.distance in REQUIRED:
+        return feasible.NO_PLACE + REQUIRED[question.distance]
+    return feasible.MIXED
 
 
 def _card_memory(members: Members) -> int:

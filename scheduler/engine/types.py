@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ledger.vocabulary import AskForm, Distance, Form, Interconnect, Refusal
+from ledger.vocabulary import AskForm, Distance, Form, Interconnect, Refusal, Span
 
 DEFAULT_RULE: Final = "least-loss/1"  # of score.py
 
@@ -78,6 +78,16 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Likeness:
+    """What a placement must have to be comparable with an earlier one: nodes of that class of hardware (hardware.py),
+    so many, and as near to each other, neither nearer nor farther: the job's own `distance` does not count then."""
+
+    hardware: str
+    nodes: int
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     id: int
     project_id: int
@@ -92,6 +102,8 @@ class JobView:
     simulated: bool
     key_work: bool = False  # may enter headroom
     over_quota: bool = False  # the project has no quota left for it (worked out outside, shown as a refusal)
+    reproducible: bool = False  # whole machines of one class of hardware
+    like: Likeness | None = None  # of a reproducible job: it must be placed like that
 
 
 @dataclass(frozen=True, slots=True)

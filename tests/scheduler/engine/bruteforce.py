@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from ledger.vocabulary import AskForm, Distance, Form
-from scheduler.engine.check import check_plan
+from ledger.vocabulary import AskForm, Distance, Form, Span
+from scheduler.engine.check import check_plan, machine
+from scheduler.engine.hardware import hardware_of
 from scheduler.engine.types import (
     Ask,
     CardView,
@@ -85,25 +86,20 @@ def placeable(snapshot: Snapshot, job: JobView, number: int) -> bool:
     Gangs only without reserves: their members are then independent of each other.
     """
     ask = replace(job.asks[number], after_s=0)
-    alone = replace(job, asks=(replace(ask, nodes=1),), over_quota=False, submitted_at=snapshot.at)
+    alone = replace(job, asks=(replace(ask, nodes=1),), over_quota=False, submitted_at=snapshot.at, like=None)
     forms = list(Form) if ask.form is AskForm.AUTO else [Form(ask.form.value)]
     if ask.nodes > 1 and snapshot.reserves:
         raise ValueError("gangs are only tried without reserves")
     for form in forms:
         able = [view for view in snapshot.nodes if _fits(snapshot, alone, view, form)]
-        if ask.nodes == 1 or job.distance not in PLACES:
-            found = len(able) >= ask.nodes
-        else:
-            places = [place for view in able if (place := PLACES[job.distance](view))[-1]]
-            found = any(places.count(place) >= ask.nodes for place in places)
-        if found:
+        if any(_allowed(chosen, job) for chosen in combinations(able, ask.nodes)):
             return True
     return False
 
 
 def together(views: Sequence[NodeView]) -> Distance | None:
     """The nearest level that all of them share."""
-    return next((distance for distance in PLACES if _allowed(views, distance)), None)
+    return next((distance for distance in PLACES if _one_place(views, distance)), None)
 
 
 def nearest(snapshot: Snapshot, job: JobView) -> Distance | None:
@@ -111,16 +107,25 @@ def nearest(snapshot: Snapshot, job: JobView) -> Distance | None:
     ask = job.asks[0]
     alone = replace(job, asks=(replace(ask, nodes=1),))
     able = [view for view in snapshot.nodes if _fits(snapshot, alone, view, Form(ask.form.value))]
-    sets = [chosen for chosen in combinations(able, ask.nodes) if _allowed(chosen, job.distance)]
-    found = [together(chosen) for chosen in sets]
+    found = [together(chosen) for chosen in combinations(able, ask.nodes) if _allowed(chosen, job)]
     return next((distance for distance in PLACES if distance in found), None)
 
 
-def _allowed(views: Sequence[NodeView], distance: Distance) -> bool:
-    if distance not in PLACES:
-        return True
+def _one_place(views: Sequence[NodeView], distance: Distance) -> bool:
     places = {PLACES[distance](view) for view in views}
     return len(places) == 1 and all(name for *_, name in places)
+
+
+def _allowed(views: Sequence[NodeView], job: JobView) -> bool:
+    """Whether the members may stand on these nodes, each of which may take one."""
+    if job.like is not None:
+        near = together(views)
+        span = Span.NODE if len(views) == 1 else Span.APART if near is None else Span(near.removeprefix("same_"))
+        as_wanted = (len(views), span) == (job.like.nodes, job.like.span)
+        return as_wanted and {hardware_of(view).code for view in views} == {job.like.hardware}
+    if job.reproducible and len({machine(view) for view in views}) > 1:
+        return False
+    return len(views) == 1 or job.distance not in PLACES or _one_place(views, job.distance)
 
 
 def _fits(snapshot: Snapshot, job: JobView, view: NodeView, form: Form) -> bool:

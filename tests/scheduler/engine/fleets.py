@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
 
-from ledger.vocabulary import AskForm, Distance, Form, Interconnect
+from ledger.vocabulary import AskForm, Distance, Form, Interconnect, Span
+from scheduler.engine.hardware import hardware_of
 from scheduler.engine.score import RULES
-from scheduler.engine.types import Ask, CardView, Demand, JobView, NodeView, Reserve, Snapshot
+from scheduler.engine.types import Ask, CardView, Demand, JobView, Likeness, NodeView, Reserve, Snapshot
 
 ALL_FORMS = frozenset(Form)
 ZONES: dict[int, frozenset[Form]] = {
@@ -178,6 +180,14 @@ def some_place(dice: Random, node_id: int) -> NodeView:
     )
 
 
+def some_twins(dice: Random, node_id: int) -> NodeView:
+    """The same of one of two kinds of machine."""
+    view = some_place(dice, node_id)
+    cards = cards_of(node_id, [16, 16])
+    links = ((cards[1].id, cards[0].id, dice.choice((100, 100, 200))),)
+    return replace(view, cards=cards, links=links)
+
+
 def some_ask(dice: Random) -> Ask:
     return Ask(
         form=dice.choice(tuple(AskForm)),
@@ -207,6 +217,16 @@ def some_job(dice: Random, job_id: int) -> JobView:
     )
 
 
+def as_comparison(dice: Random, nodes: Sequence[NodeView], plain: JobView) -> JobView:
+    """The job as one whose placement must be reproducible, for some as that of a job on one of these nodes."""
+    asks = tuple(replace(ask, form=AskForm.WHOLE, model="", nodes=dice.choice((1, 2, 2, 3))) for ask in plain.asks[:1])
+    like = None
+    if nodes and dice.random() < 0.6:
+        span = Span.NODE if asks[0].nodes == 1 else dice.choice(tuple(Span))
+        like = Likeness(hardware_of(dice.choice(nodes)).code, asks[0].nodes, span)
+    return replace(plain, asks=asks, reproducible=True, like=like)
+
+
 def some_demand(dice: Random) -> tuple[Demand, ...]:
     return tuple(
         Demand(
@@ -233,6 +253,8 @@ def node_views(node_id: int) -> st.SearchStrategy[NodeView]:
 def snapshots(draw: st.DrawFn, max_nodes: int = 5, max_jobs: int = 6, reserves: bool = True) -> Snapshot:
     nodes = [some_node(Random(seed), n) for n, seed in enumerate(draw(st.lists(SEEDS, max_size=max_nodes)), start=1)]
     jobs = [some_job(Random(seed), n) for n, seed in enumerate(draw(st.lists(SEEDS, max_size=max_jobs)), start=1)]
+    dice = Random(draw(SEEDS))
+    jobs = [as_comparison(dice, nodes, one) if dice.random() < 0.15 else one for one in jobs]
     kept = st.builds(Reserve, zone_id=st.sampled_from((4, 1, 9)), model=st.sampled_from("ABC"), mib=st.integers(0, 90))
     reserved = draw(st.lists(kept, max_size=2)) if reserves else []
     rule = draw(st.sampled_from(sorted(RULES)))

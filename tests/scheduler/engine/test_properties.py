@@ -14,11 +14,12 @@ from ledger.vocabulary import Distance, Refusal
 from scheduler.engine import plan as planning
 from scheduler.engine.check import check_plan
 from scheduler.engine.demand import workloads
+from scheduler.engine.fingerprint import fingerprint, likeness
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.serialise import to_json
 from scheduler.engine.types import Placement, Snapshot, Waiting
 from tests.scheduler.engine import bruteforce, fleets
-from tests.scheduler.engine.fleets import SEEDS, node_views, snapshots, some_place
+from tests.scheduler.engine.fleets import SEEDS, node_views, snapshots, some_place, some_twins
 
 T = TypeVar("T")
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
@@ -100,6 +101,27 @@ def test_a_gang_stands_as_near_as_it_can(seeds: list[int], nodes: int, distance:
     for waiting in plan.waiting:
         assert not bruteforce.placeable(alone, alone.jobs[0], 0)
         assert waiting.never
+
+
+@every
+@given(st.lists(SEEDS, min_size=5, max_size=7), SEEDS, st.sampled_from(tuple(Distance)))
+def test_a_reproducible_job_stands_as_it_must_if_any_nodes_allow_it(
+    seeds: list[int], seed: int, distance: Distance
+) -> None:
+    dice = random.Random(seed)
+    nodes = [some_twins(random.Random(seed), n) for n, seed in enumerate(seeds, start=1)]
+    wanted = fleets.as_comparison(dice, nodes, fleets.job(1, distance=distance))
+    alone = fleets.snapshot(nodes, wanted)
+    plan = planning.plan(alone)
+    assert check_plan(alone, plan) == []
+    assert bool(plan.placements) == bruteforce.placeable(alone, wanted, 0)
+    assert all(waiting.never for waiting in plan.waiting)
+    for placement in plan.placements:
+        views = {view.id: view for view in nodes}
+        members = [(views[member.node_id], member) for member in placement.members]
+        found = likeness(fingerprint(members, False).parts)
+        assert found is not None
+        assert wanted.like in (None, found)
 
 
 @slow
