@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from django.db import IntegrityError, transaction
 
@@ -139,6 +140,7 @@ class _Work:
                 "neighbours": sorted({slug for member in one.members for slug in neighbours.get(member.node_id, ())}),
                 "fingerprint": prints[one.job_id].code,
                 "fingerprint_parts": prints[one.job_id].parts,
+                "warm": self.warm(by_job[one.job_id]),
             }
             for one in opened
         ]
@@ -152,6 +154,13 @@ class _Work:
         members = [(self.nodes[member.node_id], member) for member in placement.members]
         shared = any(view.id in neighbours or on_node[view.id] > 1 for view, _ in members)
         return fingerprint(members, shared)
+
+    def warm(self, placement: Placement) -> dict[str, Any] | None:
+        found = placement.warm
+        if found is None:
+            return None
+        nodes = sorted(self.nodes[node_id].hostname for node_id in found.nodes)
+        return {"policy": found.policy, "nodes": nodes, "gave_up": round(found.gave_up, 6)}
 
     def scores(self, placement: Placement) -> list[tuple[str, float]]:
         nodes = self.nodes

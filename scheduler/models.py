@@ -43,6 +43,7 @@ class Decision(models.Model):
         max_length=16, default="", db_default=""
     )  # of the placement: equal where runs are comparable
     fingerprint_parts = models.JSONField(null=True)  # what it stands for (scheduler.engine.fingerprint)
+    warm = models.JSONField(null=True)  # {policy, nodes, gave_up}: nodes that were preferred for the data on them
     never = models.BooleanField(default=False)
     position = models.PositiveIntegerField(null=True)
 

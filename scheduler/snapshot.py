@@ -17,7 +17,7 @@ from ledger.clock import database_now
 from ledger.fields import Interval
 from ledger.models import HeadroomReserve, InventoryVersion, Job
 from ledger.vocabulary import Distance, Form, Interconnect, Span
-from scheduler import workload
+from scheduler import warm, workload
 from scheduler.changes import Stand, between, stand
 from scheduler.engine.demand import workloads
 from scheduler.engine.fleet import Fleet
@@ -58,6 +58,7 @@ _kept = Inventory()
 def forget() -> None:
     """Drop what is kept (tests, a new database)."""
     _kept.stand = _kept.live.stand = None
+    warm.forget()
 
 
 def reloads() -> int:
@@ -206,13 +207,15 @@ def job_view(job: Job | QueuedJob, over_quota: bool = False) -> JobView:
         over_quota=over_quota,
         reproducible=job.reproducible,
         like=_like(job.like),
+        warm=warm.warm_nodes([(job.data_paths, job.image)])[0],
     )
 
 
 # in the order of JobView's fields
 QUEUED = """
 SELECT j.id, j.project_id, j.asks::text, j.cpu_milli, j.host_memory_mib, j.interconnect, j.distance, j.labels::text,
-    j.priority, extract(epoch FROM j.submitted_at)::float8, j.simulated, j.key_work, false, j.reproducible, j.like::text
+    j.priority, extract(epoch FROM j.submitted_at)::float8, j.simulated, j.key_work, false, j.reproducible,
+    j.like::text, nullif(j.data_paths, '[]')::text, j.image
 FROM ledger_job j JOIN ledger_project p ON p.id = j.project_id
 WHERE j.state = 'queued' AND j.held_at IS NULL AND p.state = 'active'
 ORDER BY j.priority DESC, j.queued_at, j.id LIMIT %s
@@ -225,9 +228,12 @@ def queued_jobs(limit: int = QUEUE_LIMIT) -> list[QueuedJob]:
         cursor.execute(QUEUED, [limit])
         rows = cursor.fetchall()
     asks, labels, interconnects, distances = cache(_asks), cache(_labels), cache(Interconnect), cache(Distance)
+    holding = warm.warm_nodes([(json.loads(paths) if paths else (), image) for *_, paths, image in rows])
     found = []
-    for pk, project_id, wanted, cpu, memory, inside, apart, marks, *rest, like in rows:
-        rest.append(_like(like and json.loads(like)))
+    for (pk, project_id, wanted, cpu, memory, inside, apart, marks, *rest, like, _, _), warm_ids in zip(
+        rows, holding, strict=True
+    ):
+        rest += (_like(like and json.loads(like)), warm_ids)
         wishes = (interconnects(inside), distances(apart), labels(marks))
         found.append(QueuedJob(pk, project_id, JobView(pk, project_id, asks(wanted), cpu, memory, *wishes, *rest)))
     return found

@@ -162,6 +162,7 @@ def _reasons(job: Job) -> dict[str, Any] | None:
         "ask_index": decision.ask_index,
         "by_ask": decision.reasons,
         "best": decision.scores,
+        "warm": decision.warm,
         "never": decision.never,
         "position": decision.position,
         "since": _iso(decision.first_at),

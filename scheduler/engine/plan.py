@@ -7,7 +7,7 @@ changed. Between ticks keep one Fleet, correct it with `replace_nodes`, and call
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -35,7 +35,9 @@ from scheduler.engine.types import (
     Reserve,
     Snapshot,
     Waiting,
+    Warmth,
 )
+from scheduler.engine.warmth import nearly_as_good, put_first, warmth
 
 SCORES_SHOWN: Final = 5
 NodeVerdict = tuple[str, int, Refusal | None, float | None]  # hostname, ask's number, refusal, score
@@ -53,6 +55,7 @@ class Question:
     key_work: bool
     alike: bool = False  # nodes of one class of hardware
     like: Likeness | None = None
+    warm: frozenset[int] = frozenset()  # ids of nodes to be preferred
 
     @property
     def loose(self) -> bool:
@@ -70,6 +73,7 @@ class Verdict:
     members: Members
     best: Shown
     never: bool
+    warm: Warmth | None = None
 
 
 def plan(snapshot: Snapshot) -> Plan:
@@ -183,6 +187,8 @@ class Desk:
 
     def _look(self, question: Question) -> tuple[Verdict, dict[Refusal, int]]:
         """A verdict stays true until something is placed: a long queue of equal jobs is looked at once."""
+        if question.warm and not (cold := self._look(replace(question, warm=frozenset())))[0].members:
+            return cold  # it only changes the order
         version = len(self.fleet.log)
         found = self.known.get(question)
         if found is None or found[0] != version:
@@ -202,7 +208,8 @@ class Desk:
         points = np.where(scored, np.stack([v.points for v in verdicts]), 0).max(axis=0)
         chosen = max(verdicts, key=self._preference)
         nearest = np.where(ready.any(axis=0), 0, codes.max(axis=0)).astype(np.int8)
-        return Verdict(nearest, points, chosen.members, chosen.best, all(v.never for v in verdicts))
+        never = all(v.never for v in verdicts)
+        return Verdict(nearest, points, chosen.members, chosen.best, never, chosen.warm)
 
     def _preference(self, verdict: Verdict) -> tuple[bool, int, float]:
         """The greatest is taken: a form that is ready, that takes little, that scores high."""
@@ -221,14 +228,19 @@ class Desk:
             codes[rows[short]] = feasible.HEADROOM
             rows = rows[~short]
             first = ranked(self.fleet, rows, found.points, few)
-        members, problem = self._gang(question, shape, rows, first, found.points)
+        warm = nearly_as_good(self.fleet, codes, found.points, first, question.warm, self.rule)
+        top, first = first[:1], put_first(first, warm)
+        members, problem = self._gang(question, shape, rows, first, warm, found.points)
         codes[rows] = problem
         never = not members and self._never(question, feasible.could_ever(found.codes))
         ids = self.fleet.fixed.ids
         shown = tuple((int(ids[row]), float(found.points[row]) / POINTS) for row in first[:SCORES_SHOWN])
-        return Verdict(codes, found.points, members, shown, never)
+        preferred = warmth(self.fleet, [row for row, _ in members], warm, found.points, top) if len(warm) else None
+        return Verdict(codes, found.points, members, shown, never, preferred)
 
-    def _gang(self, question: Question, shape: Shape, rows: Rows, first: Rows, points: Ints) -> tuple[Members, int]:
+    def _gang(
+        self, question: Question, shape: Shape, rows: Rows, first: Rows, warm: Rows, points: Ints
+    ) -> tuple[Members, int]:
         """All members or none, and then the code that says why."""
         if len(rows) < question.nodes:
             return [], feasible.GANG
@@ -236,7 +248,7 @@ class Desk:
             members = self._members(question, shape, first, points)
             if members:
                 return members, 0
-        rows = ranked(self.fleet, rows, points)
+        rows = put_first(ranked(self.fleet, rows, points), warm)
         problem = _apart(question)
         for group in self._groups(question, rows, points[rows]):
             members = self._members(question, shape, group, points)
@@ -278,7 +290,8 @@ class Desk:
         for row, member in verdict.members:
             self.headroom.after(row, member)
             self.fleet.take(row, member)
-        return Placement(job.id, number, tuple(member for _, member in verdict.members), dict(counts), verdict.best)
+        members = tuple(member for _, member in verdict.members)
+        return Placement(job.id, number, members, dict(counts), verdict.best, verdict.warm)
 
     def _wait(self, job: JobView, by_ask: list[dict[Refusal, int]]) -> Waiting:
         delays = [job.submitted_at + ask.after_s - self.at for ask in job.asks]
@@ -288,7 +301,8 @@ class Desk:
 
 
 def _question(job: JobView, ask: Ask) -> Question:
-    return Question(shapes_of(job, ask), ask.nodes, job.distance, job.key_work, job.reproducible, job.like)
+    shapes = shapes_of(job, ask)
+    return Question(shapes, ask.nodes, job.distance, job.key_work, job.reproducible, job.like, job.warm)
 
 
 def _apart(question: Question) -> int:

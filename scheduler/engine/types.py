@@ -104,6 +104,7 @@ class JobView:
     over_quota: bool = False  # the project has no quota left for it (worked out outside, shown as a refusal)
     reproducible: bool = False  # whole machines of one class of hardware
     like: Likeness | None = None  # of a reproducible job: it must be placed like that
+    warm: frozenset[int] = frozenset()  # ids of nodes that likely have its data in their own cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +162,23 @@ class MemberPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Warmth:
+    """Nodes of a placement that came first because they likely have the data, by which policy, and how much score was
+    given up for that at most."""
+
+    policy: str
+    nodes: tuple[int, ...]
+    gave_up: float
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     job_id: int
     ask_index: int
     members: tuple[MemberPlan, ...]  # one a node; all or none
     refusals: Mapping[Refusal, int] = field(default_factory=dict)  # nodes refused, by reason, for the chosen ask
     scores: tuple[tuple[int, float], ...] = ()  # the best few (node id, score)
+    warm: Warmth | None = None  # where members stand on nodes that likely have the job's data
 
 
 @dataclass(frozen=True, slots=True)

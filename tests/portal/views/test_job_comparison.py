@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from ledger.models import Job, Node, User
+from scheduler import queue
 from tests import factories
 from tests.portal.api.client import Api, token_of
 from tests.portal.views.conftest import ClientAs
@@ -108,6 +109,26 @@ def test_the_api_tells_the_same(people: dict[str, User], turn: Turn) -> None:
     mine, theirs = (api.get(f"jobs/{pk}/").json()["attempts"][0]["fingerprint"] for pk in (second.pk, first.pk))
     assert mine == theirs
     assert mine.keys() == {"code", "form", "nodes", "span", "shared", "members"}
+
+
+def test_the_page_tells_that_a_node_was_chosen_for_the_data_on_it(
+    client_as: ClientAs, people: dict[str, User], turn: Turn
+) -> None:
+    first, second = (whole(people, name, data_paths=["/data/a"], reproducible=False) for name in ("one", "two"))
+    turn()
+    page = text(client_as, f"/jobs/{first.pk}/")
+    assert "Chosen for the data there" not in page
+    for job in (first, second):
+        queue.cancel(job_id=job.pk, actor=people["researcher"], reason="", via="test")
+    turn()
+    turn()
+    third = whole(people, "three", data_paths=["/data/a"], reproducible=False)
+    turn()
+    told = Api(token_of(people["researcher"])).get(f"jobs/{third.pk}/").json()
+    assert told["reasons"]["warm"]["nodes"] == [told["placement"][0]["node"]]
+    page = text(client_as, f"/jobs/{third.pk}/")
+    assert "Chosen for the data there" in page
+    assert "warm-data/1" in page
 
 
 def test_a_refusal_names_its_field_in_both_languages(people: dict[str, User]) -> None:

@@ -214,6 +214,7 @@ def some_job(dice: Random, job_id: int) -> JobView:
         simulated=dice.random() < 0.1,
         key_work=dice.random() < 0.25,
         over_quota=dice.random() < 0.05,
+        warm=frozenset(dice.sample(range(1, 8), dice.choice((0, 0, 0, 1, 3)))),
     )
 
 

@@ -18,6 +18,7 @@ from scheduler.engine.fingerprint import fingerprint, likeness
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.serialise import to_json
 from scheduler.engine.types import Placement, Snapshot, Waiting
+from scheduler.engine.warmth import WARM_POLICY
 from tests.scheduler.engine import bruteforce, fleets
 from tests.scheduler.engine.fleets import SEEDS, node_views, snapshots, some_place, some_twins
 
@@ -122,6 +123,24 @@ def test_a_reproducible_job_stands_as_it_must_if_any_nodes_allow_it(
         found = likeness(fingerprint(members, False).parts)
         assert found is not None
         assert wanted.like in (None, found)
+
+
+@every
+@given(snapshots(max_jobs=1), st.sets(st.integers(1, 6), min_size=1))
+def test_warm_nodes_change_the_order_alone(snapshot: Snapshot, warm: set[int]) -> None:
+    cold = replace(snapshot, jobs=tuple(replace(job, warm=frozenset()) for job in snapshot.jobs))
+    heated = replace(snapshot, jobs=tuple(replace(job, warm=frozenset(warm)) for job in snapshot.jobs))
+    before, after = planning.plan(cold), planning.plan(heated)
+    assert before.waiting == after.waiting
+    assert check_plan(heated, after) == []
+    for one, other in zip(before.placements, after.placements, strict=True):
+        assert (one.ask_index, one.refusals, one.warm) == (other.ask_index, other.refusals, None)
+        nodes = {member.node_id for member in other.members}
+        if other.warm is None:
+            assert one.members == other.members
+        else:
+            assert {*other.warm.nodes} <= nodes & warm
+            assert 0 <= other.warm.gave_up <= WARM_POLICY.allowance[snapshot.rule]
 
 
 @slow
