@@ -17,7 +17,7 @@ from typing import Any, Final
 from ledger.clock import database_now
 from ledger.models import HeadroomReserve, Job, NodeZone, Project
 from ledger.vocabulary import Form, ProjectState, Refusal
-from scheduler import quota, snapshot
+from scheduler import likeness, quota, snapshot
 from scheduler.engine.feasible import counted
 from scheduler.engine.future import Future, World
 from scheduler.engine.plan import Desk
@@ -77,8 +77,7 @@ class Outlook:
 def candidate(data: Mapping[str, Any], project: Project) -> Job:
     """The job that `data` (a validated JobInput) would make at this moment; it is not saved."""
     now = database_now()
-    values = {name: value for name, value in data.items() if name != "project"}
-    return Job(**values, project=project, submitted_at=now, queued_at=now)
+    return Job(**likeness.columns(data), project=project, submitted_at=now, queued_at=now)
 
 
 def outlook(job: Job) -> Outlook:

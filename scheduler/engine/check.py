@@ -1,7 +1,7 @@
 """An independent reading of all rules: replays a plan on plain dictionaries and lists what it breaks.
 
-Slow and straightforward on purpose. Shares no code with the engine, so that the two can be compared; used by tests
-and when a plan is in doubt.
+Slow and straightforward on purpose. Shares no code with the engine, so that the two can be compared, but for the names
+of classes of hardware; used by tests and when a plan is in doubt.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from ledger.vocabulary import AskForm, Distance, Form, Interconnect
+from ledger.vocabulary import AskForm, Form, Interconnect, Span
+from scheduler.engine.hardware import hardware_of
 from scheduler.engine.queueing import POLICIES
 from scheduler.engine.types import (
     Ask,
@@ -152,10 +153,56 @@ def _check_gang(
         yield "two members on one node"
     if len({member.form for member in placement.members}) > 1:
         yield "members in different forms"
-    if job.distance is Distance.SAME_LEAF and ask.nodes > 1:
-        views = [nodes[m.node_id].view for m in placement.members if m.node_id in nodes]
-        if len({(v.site, v.room, v.leaf) for v in views}) > 1 or not all(v.leaf for v in views):
-            yield "members are not on one leaf"
+    views = [nodes[m.node_id].view for m in placement.members if m.node_id in nodes]
+    if ask.nodes > 1 and job.like is None:
+        yield from _check_distance(job, views)
+    if job.reproducible:
+        yield from _check_alike(job, views, placement)
+
+
+def _check_distance(job: JobView, views: list[NodeView]) -> Iterator[str]:
+    level, _, required = job.distance.partition("same_")
+    if level:
+        return
+    names = {getattr(view, required) for view in views}
+    rooms, sites = {(view.site, view.room) for view in views}, {view.site for view in views}
+    apart = len(sites) > 1 if required == "site" else len(rooms) > 1  # a rack's or leaf's name counts within its room
+    if apart or len(names) > 1 or "" in names:
+        yield f"members are not on one {required}"
+
+
+def _check_alike(job: JobView, views: list[NodeView], placement: Placement) -> Iterator[str]:
+    if any(member.form is not Form.WHOLE for member in placement.members):
+        yield "reproducible, but not on whole machines"
+    if len({machine(view) for view in views}) > 1:
+        yield "reproducible, but on machines of several kinds"
+    like = job.like
+    if like is None:
+        return
+    if {hardware_of(view).code for view in views} != {like.hardware} or len(views) != like.nodes:
+        yield "not the machines of the job that it is to be like"
+    levels: dict[Span, list[tuple[str, ...]]] = {
+        Span.LEAF: [(view.site, view.room, view.leaf) for view in views],
+        Span.RACK: [(view.site, view.room, view.rack) for view in views],
+        Span.ROOM: [(view.site, view.room) for view in views],
+        Span.SITE: [(view.site,) for view in views],
+    }
+    shared = [span for span, places in levels.items() if len(set(places)) == 1 and places[0][-1]]
+    if [Span.NODE, *shared, Span.APART][0 if len(views) == 1 else 1] is not like.span:
+        yield "not as near to each other as those of the job that it is to be like"
+
+
+def machine(view: NodeView) -> tuple[object, ...]:
+    """What must be equal on machines of one kind."""
+    seats = sorted(view.cards, key=lambda card: (card.slot, card.id))
+    slots = {card.id: n for n, card in enumerate(seats)}
+    speeds: dict[frozenset[int], int] = {}
+    for a, b, gbps in view.links:
+        pair = frozenset({slots[a], slots[b]})
+        speeds[pair] = max(gbps, speeds.get(pair, 0))
+    links = frozenset((pair, gbps) for pair, gbps in speeds.items() if gbps)
+    cards = tuple((card.model, card.memory_mib) for card in seats)
+    return cards, links, view.cpu_milli, view.host_memory_mib, view.interconnect
 
 
 def _rule_node(case: _Case) -> Iterator[str]:

@@ -223,7 +223,7 @@ class Desk(Judge):
         if keep_out:
             when[self.fleet.now.allocations == 0] = NEVER
         best: tuple[float, Rows] | None = None
-        for rows in required(self.fleet, job.distance, ask.nodes):
+        for rows in required(self.fleet, ask.nodes, job.distance, job.like, alike=job.reproducible):
             first = rows[np.argsort(when[rows], kind="stable")[: ask.nodes]]
             begins = float(when[first].max()) if len(first) == ask.nodes else NEVER
             if begins < (NEVER if best is None else best[0]):
@@ -297,7 +297,8 @@ class Desk(Judge):
             self.kept.take(row, member, self.at + pending.surely_s)
             if job.expected_s:
                 self.placed.append(_stay(job, member, self.at + job.expected_s))
-        return Placement(job.id, number, tuple(member for _, member in verdict.members), dict(counts), verdict.best)
+        members = tuple(member for _, member in verdict.members)
+        return Placement(job.id, number, members, dict(counts), verdict.best, verdict.warm)
 
     def _wait(self, job: JobView, by_ask: list[dict[Refusal, int]]) -> Waiting:
         delays = [job.submitted_at + ask.after_s - self.at for ask in job.asks]
