@@ -13,10 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 
 from ledger import opening, rows
-from ledger.models import Allocation, Project
 from ledger.opening import AttemptOrder, MemberOrder, OpenedAttempt, ShareOrder
 from ledger.vocabulary import CommandVerb, Form, Refusal
 from scheduler import quota
@@ -33,6 +32,11 @@ CONSTRAINT_REFUSALS: Mapping[str, Refusal] = {
     "node_not_held": Refusal.NODE_HELD,
     "node_is_up": Refusal.NODE_DOWN,
 }
+
+NEIGHBOURS = """
+SELECT DISTINCT a.node_id, p.slug FROM ledger_allocation a JOIN ledger_project p ON p.id = a.project_id
+WHERE a.node_id = ANY (%s::bigint[]) AND upper_inf(a.period)
+"""
 
 
 @dataclass
@@ -196,8 +200,8 @@ def _member(member: MemberPlan, node: NodeView) -> MemberOrder:
 def _neighbours(node_ids: Iterable[int]) -> dict[int, list[str]]:
     """Projects that are on these nodes now: the promise of who shares the machine, stored with the decision."""
     found: dict[int, list[str]] = {}
-    live = Allocation.objects.filter(node_id__in=set(node_ids), period__upper_inf=True)
-    slugs = dict(Project.objects.filter(pk__in=live.values("project_id")).values_list("pk", "slug"))
-    for node_id, project_id in live.values_list("node_id", "project_id").distinct():
-        found.setdefault(node_id, []).append(slugs[project_id])
+    with connection.cursor() as cursor:
+        cursor.execute(NEIGHBOURS, [list(node_ids)])
+        for node_id, slug in cursor.fetchall():
+            found.setdefault(node_id, []).append(slug)
     return found
