@@ -141,7 +141,8 @@ class _Work:
             }
             for one in opened
         ]
-        made_by = {"rule": self.rule, "seed": self.snapshot.seed, "workload_id": self.snapshot.workload}
+        snap = self.snapshot
+        made_by = {"rule": self.rule, "policy": snap.policy, "seed": snap.seed, "workload_id": snap.workload}
         rows.insert(Decision, decisions, at=now, first_at=now, **made_by)
 
     def scores(self, placement: Placement) -> list[tuple[str, float]]:

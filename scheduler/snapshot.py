@@ -8,7 +8,8 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import lru_cache
+from typing import Any
 
 from django.db import connection
 
@@ -18,11 +19,13 @@ from ledger.models import HeadroomReserve, InventoryVersion, Job
 from ledger.vocabulary import Distance, Form, Interconnect
 from scheduler import workload
 from scheduler.changes import Stand, between, stand
+from scheduler.durations import Durations, kin
 from scheduler.engine.demand import workloads
 from scheduler.engine.fleet import Fleet
-from scheduler.engine.types import Ask, JobView, NodeView, Reserve, Snapshot
+from scheduler.engine.types import Ask, JobView, NodeView, Reserve, Snapshot, Stay
 from scheduler.live import Live, Share, Use
 from scheduler.nodes import changed_nodes, read_nodes
+from scheduler.stays import Stays
 from scheduler.workload import Learnt
 
 QUEUE_LIMIT = 10_000  # jobs looked at in one tick
@@ -49,6 +52,8 @@ class Inventory:
     fleet: Fleet | None = None  # the engine's arrays of the same views, kept between ticks
     stale: set[int] = field(default_factory=set)  # nodes whose view is newer than the fleet's
     learnt: Learnt = field(default_factory=Learnt)  # the workload that the fleet is priced by
+    durations: Durations = field(default_factory=Durations)
+    stays: Stays = field(default_factory=Stays)
 
 
 _kept = Inventory()
@@ -56,7 +61,7 @@ _kept = Inventory()
 
 def forget() -> None:
     """Drop what is kept (tests, a new database)."""
-    _kept.stand = _kept.live.stand = None
+    _kept.stand = _kept.live.stand = _kept.stays.stand = _kept.durations.read_at = None
 
 
 def reloads() -> int:
@@ -138,6 +143,16 @@ def live_shares() -> list[Share]:
     return [share for shares in _kept.live.shares.values() for share in shares]
 
 
+def stays_at(at: float) -> list[Stay]:
+    """What is on the nodes that node_views() just gave, and when it is expected to be gone."""
+    return _kept.stays.now(_kept.live, _kept.durations, at)
+
+
+def projects_on(nodes: Collection[int]) -> dict[int, int]:
+    """By job that stays on one of these nodes: its project."""
+    return {fact.job_id: fact.project_id for fact in _kept.stays.facts.values() if fact.node_id in nodes}
+
+
 Taken = dict[int, tuple[list[Interval], list[Interval]]]
 
 
@@ -189,6 +204,11 @@ class QueuedJob:
 def job_view(job: Job | QueuedJob, over_quota: bool = False) -> JobView:
     if isinstance(job, QueuedJob):
         return replace(job.view, over_quota=True) if over_quota else job.view
+    first = job.asks[0] if job.asks else {}
+    nodes, cards = first.get("nodes", 1), first.get("cards_per_node", 1)
+    like = kin(job.simulated, job.by_id or 0, job.kind, job.name, nodes, cards)
+    _kept.durations.follow()
+    expected_s, surely_s = _kept.durations.expected(like, job.walltime_s)
     return JobView(
         id=job.pk,
         project_id=job.project_id,
@@ -203,12 +223,15 @@ def job_view(job: Job | QueuedJob, over_quota: bool = False) -> JobView:
         simulated=job.simulated,
         key_work=job.key_work,
         over_quota=over_quota,
+        expected_s=expected_s,
+        surely_s=surely_s,
     )
 
 
-# in the order of JobView's fields
+# after what a job is like, in the order of JobView's fields
 QUEUED = """
-SELECT j.id, j.project_id, j.asks::text, j.cpu_milli, j.host_memory_mib, j.interconnect, j.distance, j.labels::text,
+SELECT j.by_id, j.kind, j.name, j.walltime_s,
+    j.id, j.project_id, j.asks::text, j.cpu_milli, j.host_memory_mib, j.interconnect, j.distance, j.labels::text,
     j.priority, extract(epoch FROM j.submitted_at)::float8, j.simulated, j.key_work
 FROM ledger_job j JOIN ledger_project p ON p.id = j.project_id
 WHERE j.state = 'queued' AND j.held_at IS NULL AND p.state = 'active'
@@ -217,27 +240,34 @@ ORDER BY j.priority DESC, j.queued_at, j.id LIMIT %s
 
 
 def queued_jobs(limit: int = QUEUE_LIMIT) -> list[QueuedJob]:
-    """Queued jobs that nobody holds back, of projects that take work, first come first served inside a priority."""
+    """Queued jobs that nobody holds back, of projects that take work; of each priority those that came first. In which
+    order they are looked at is the engine's."""
     with connection.cursor() as cursor:
         cursor.execute(QUEUED, [limit])
         rows = cursor.fetchall()
-    asks, labels, interconnects, distances = cache(_asks), cache(_labels), cache(Interconnect), cache(Distance)
-    return [
-        QueuedJob(
-            pk,
-            project_id,
-            JobView(
-                pk, project_id, asks(wanted), cpu, memory, interconnects(inside), distances(apart), labels(marks), *rest
-            ),
-        )
-        for pk, project_id, wanted, cpu, memory, inside, apart, marks, *rest in rows
-    ]
+    _kept.durations.follow()
+    return [_queued(row) for row in rows]
 
 
+def _queued(row: Sequence[Any]) -> QueuedJob:
+    who, kind, name, limit, pk, project_id, asks, cpu, memory, inside, apart, labels, *rest = row
+    priority, submitted_at, simulated, key_work = rest
+    wanted = _asks(asks)
+    like = kin(simulated, who, kind, name, wanted[0].nodes, wanted[0].cards_per_node)
+    expected_s, surely_s = _kept.durations.expected(like, limit)
+    view = JobView(
+        pk, project_id, wanted, cpu, memory, Interconnect(inside), Distance(apart), _labels(labels), priority,
+        submitted_at, simulated, key_work, False, expected_s, surely_s,
+    )  # fmt: skip
+    return QueuedJob(pk, project_id, view)
+
+
+@lru_cache(1_000)
 def _asks(text: str) -> tuple[Ask, ...]:
     return tuple(Ask(**ask) for ask in json.loads(text))
 
 
+@lru_cache(1_000)
 def _labels(text: str) -> frozenset[str]:
     return frozenset(json.loads(text))
 

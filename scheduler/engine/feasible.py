@@ -2,7 +2,7 @@
 
 The filters stand in three lists: what a node can never give, what people or faults withhold, and what is taken by
 work. A reason from the first therefore means "this node is no use, ever", one from the last "it may come free".
-Headroom is not here: it depends on other nodes too (headroom.py).
+Headroom and reservations are not here: they depend on more than the node (headroom.py, kept.py).
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -170,9 +170,11 @@ STANDING: Final = len(NEVER) + len(WITHHELD)  # codes up to here stand for the w
 
 # A code is 0 for "may take it", else 1 + the filter's number: the greater, the nearer the node came to being chosen.
 HEADROOM: Final = len(FILTERS) + 1
-GANG: Final = len(FILTERS) + 2
-LEAF: Final = len(FILTERS) + 3
-REASONS: Final[tuple[Refusal, ...]] = (*(r for r, _ in FILTERS), Refusal.HEADROOM, Refusal.GANG, Refusal.LEAF)
+RESERVED: Final = len(FILTERS) + 2
+GANG: Final = len(FILTERS) + 3
+LEAF: Final = len(FILTERS) + 4
+BEYOND: Final = (Refusal.HEADROOM, Refusal.RESERVED, Refusal.GANG, Refusal.LEAF)
+REASONS: Final[tuple[Refusal, ...]] = (*(r for r, _ in FILTERS), *BEYOND)
 
 
 def codes(look: Lens, after: int = 0, upto: int = len(FILTERS)) -> Codes:

@@ -41,6 +41,16 @@ def groups(fleet: Fleet, rows: Rows, points: Ints, *, nodes: int, distance: Dist
         yield _few_leaves(fleet, rows, seed)
 
 
+def required(fleet: Fleet, distance: Distance, nodes: int) -> Iterator[Rows]:
+    """Groups of rows of which a gang must take one: all rows, or those of each place that it may not leave."""
+    if distance is not Distance.SAME_LEAF or nodes == 1:
+        yield np.arange(len(fleet))
+        return
+    leaves = fleet.fixed.places[0]
+    for leaf in np.unique(leaves[leaves != UNKNOWN]):
+        yield np.flatnonzero(leaves == leaf)
+
+
 def _tightest_first(fleet: Fleet, places: Ints, points: Ints, nodes: int, seed: int) -> list[int]:
     names = list(fleet.places)
     keyed = []

@@ -46,6 +46,7 @@ def test_neighbours_are_stored_with_the_decision() -> None:
 def test_waiting_says_why_and_is_stamped_only_when_it_changes() -> None:
     flow.world(cards=1)
     flow.long_job(asks=[CARD])
+    placing.place_queued()
     waiting, never = flow.long_job(asks=[CARD]), factories.any_job(asks=[{**CARD, "memory_mib": 999_999}])
     placing.place_queued()
     row = Decision.objects.get(job=waiting, attempt=None)

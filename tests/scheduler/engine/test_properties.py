@@ -103,7 +103,8 @@ def test_an_earlier_ask_that_has_room_is_not_passed_over(snapshot: Snapshot) -> 
         job = jobs[placement.job_id]
         for number in range(placement.ask_index):
             alone = replace(job, asks=(job.asks[number],))
-            queue = [alone if other.id == job.id else other for other in planning.queue_order(snapshot.jobs)]
+            ordered = planning.queue_order(snapshot)
+            queue = [alone if other.id == job.id else other for other in ordered]
             upto = tuple(queue[: queue.index(alone) + 1])
             assert isinstance(planning.explain(replace(snapshot, jobs=upto), job.id), Waiting)
 
