@@ -11,7 +11,10 @@ import datetime as dt
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
 
 from django.db import IntegrityError, connection, transaction
 
@@ -19,7 +22,7 @@ from ledger import opening, rows
 from ledger.opening import AttemptOrder, MemberOrder, OpenedAttempt, ShareOrder
 from ledger.vocabulary import CommandVerb, Form, Refusal
 from scheduler import quota
-from scheduler.engine.types import MemberPlan, NodeView, Placement, Plan, Snapshot
+from scheduler.engine.types import MemberPlan, NodeView, Placement, Plan, Snapshot, Waiting
 from scheduler.models import Command, Decision
 from scheduler.wake import wake_after_commit
 
@@ -48,29 +51,50 @@ class Committed:
 
 def commit_plan(snapshot: Snapshot, plan: Plan) -> Committed:
     """Write the placements of a plan that was made from this snapshot."""
-    work = _Work(snapshot, plan.rule)
-    for start in range(0, len(plan.placements), BATCH):
-        work.commit_batch(plan.placements[start : start + BATCH])
+    return commit_as_decided(snapshot, plan.placements)
+
+
+def commit_as_decided(snapshot: Snapshot, decisions: Iterable[Placement | Waiting]) -> Committed:
+    """Write the placements among these, which are decided on this snapshot as they are asked for: while the database
+    works on one batch, a thread of its own gets the next. Nothing in it may use the database. An error in either ends
+    both, after the batches before it have been written."""
+    work = _Work(snapshot)
+    batches = work.batches(decisions)
+    with ThreadPoolExecutor(1, "decide") as ahead:
+        following = ahead.submit(next, batches, None)
+        while batch := following.result():
+            following = ahead.submit(next, batches, None)
+            work.commit_batch(batch)
     return work.result
+
+
+class _Batch(NamedTuple):
+    placements: Mapping[int, Placement]  # by job
+    orders: Sequence[AttemptOrder]
 
 
 class _Work:
     """The commit of one plan under way."""
 
-    def __init__(self, snapshot: Snapshot, rule: str) -> None:
-        self.snapshot, self.rule = snapshot, rule
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
         self.nodes = {node.id: node for node in snapshot.nodes}
         self.projects = {job.id: job.project_id for job in snapshot.jobs}
         self.result = Committed()
 
-    def commit_batch(self, placements: Sequence[Placement]) -> None:
-        node_ids = {m.node_id for p in placements for m in p.members}
+    def batches(self, decisions: Iterable[Placement | Waiting]) -> Iterator[_Batch]:
+        placements = (decided for decided in decisions if isinstance(decided, Placement))
+        while some := list(islice(placements, BATCH)):
+            yield _Batch({one.job_id: one for one in some}, [self.order(one) for one in some])
+
+    def commit_batch(self, batch: _Batch) -> None:
+        node_ids = {member.node_id for order in batch.orders for member in order.members}
         with transaction.atomic(durable=True):
-            now = opening.lock_for_opening([self.projects[p.job_id] for p in placements], node_ids)
+            now = opening.lock_for_opening((order.project_id for order in batch.orders), node_ids)
             neighbours = _neighbours(node_ids)
-            opened = self.open([self.order(placement) for placement in placements], now)
-            opening.record_opened(opened, now=now, via="scheduler", reason=self.rule)
-            self.explain(placements, opened, neighbours, now)
+            opened = self.open(batch.orders, now)
+            opening.record_opened(opened, now=now, via="scheduler", reason=self.snapshot.rule)
+            self.explain(batch.placements, opened, neighbours, now)
             _order_starts(opened, now)
             wake_after_commit("scheduler.run_commands")
         self.result.placed += len(opened)
@@ -123,26 +147,25 @@ class _Work:
 
     def explain(
         self,
-        placements: Sequence[Placement],
+        placements: Mapping[int, Placement],
         opened: Sequence[OpenedAttempt],
         neighbours: Mapping[int, list[str]],
         now: dt.datetime,
     ) -> None:
         """The decision of each attempt."""
-        by_job = {placement.job_id: placement for placement in placements}
         decisions = [
             {
                 "job_id": one.job_id,
                 "attempt_id": one.attempt_id,
-                "ask_index": by_job[one.job_id].ask_index,
-                "reasons": [by_job[one.job_id].refusals],
-                "scores": self.scores(by_job[one.job_id]),
+                "ask_index": placements[one.job_id].ask_index,
+                "reasons": [placements[one.job_id].refusals],
+                "scores": self.scores(placements[one.job_id]),
                 "neighbours": sorted({slug for member in one.members for slug in neighbours.get(member.node_id, ())}),
             }
             for one in opened
         ]
         snap = self.snapshot
-        made_by = {"rule": self.rule, "policy": snap.policy, "seed": snap.seed, "workload_id": snap.workload}
+        made_by = {"rule": snap.rule, "policy": snap.policy, "seed": snap.seed, "workload_id": snap.workload}
         rows.insert(Decision, decisions, at=now, first_at=now, **made_by)
 
     def scores(self, placement: Placement) -> list[tuple[str, float]]:

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from django.db import connection
@@ -145,7 +145,14 @@ def live_shares() -> list[Share]:
 
 def stays_at(at: float) -> list[Stay]:
     """What is on the nodes that node_views() just gave, and when it is expected to be gone."""
-    return _kept.stays.now(_kept.live, _kept.durations, at)
+    return stays_later(at)()
+
+
+def stays_later(at: float) -> Callable[[], list[Stay]]:
+    """The same, to be worked out when it is asked for: what it takes of the database is read now."""
+    _kept.durations.follow()
+    _kept.stays.follow()
+    return partial(_kept.stays.now, _kept.live, _kept.durations, at)
 
 
 def projects_on(nodes: Collection[int]) -> dict[int, int]:

@@ -51,9 +51,7 @@ class Stays:
     stand: Stand | None = None
 
     def now(self, live: Live, durations: Durations, at: float) -> list[Stay]:
-        """The stays of all that `live` knows of, as they are expected to end at this moment."""
-        durations.follow()
-        self._follow()
+        """The stays of all that `live` knows of, as they are expected to end at this moment, by what both know."""
         found: list[Stay] = []
         for node_id, uses in live.uses.items():
             if not uses:
@@ -82,7 +80,7 @@ class Stays:
         fact.good_until = at + max(SOONEST_S, elapsed * (STEP - 1))
         return max(fact.since + elapsed + left, at) + lag
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
         now = stand("ledger_allocation")
         window = between(self.stand, now)
         with connection.cursor() as cursor:

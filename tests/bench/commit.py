@@ -49,7 +49,7 @@ WHOLE: Final = ((1, {"form": "whole"}),)
 TOO_LARGE: Final = tuple((1, {**SHARE, "cards_per_node": 1 + n % WIDTH, "memory_mib": 41_000 + n}) for n in range(40))
 NEWS: Final = 20  # new jobs before a pass that has news
 PASSES: Final = 5
-STEPS: Final = ("queued_jobs", "over_quota", "read", "fleet_of", "plan_fleet", "commit_plan", "_record_waiting")
+STEPS: Final = ("queued_jobs", "over_quota", "read", "fleet_of", "stays_later", "commit_as_decided", "_record_waiting")
 TABLE: Final = re.compile(r'^\W*(\w+)(?:.*?\b(?:FROM|INTO|UPDATE)\s+"?(\w+))?', re.DOTALL | re.IGNORECASE)
 Row = dict[str, Any]
 
@@ -171,6 +171,7 @@ def start() -> float:
 
     began = time.perf_counter()
     snapshot.fleet_of(snapshot.node_views())
+    snapshot.stays_later(0.0)
     return round(time.perf_counter() - began, 3)
 
 
@@ -251,12 +252,12 @@ def _submit(a_second: int, seconds: int) -> None:
 
 
 def tick() -> Row:
-    """One call of placing.place_queued, and where its time went; statements inside commit_plan alone."""
+    """One call of placing.place_queued, and where its time went; `decide` goes on in a thread beside the commits."""
     from scheduler import placing
 
     with Watch() as watch:
         result = placing.place_queued()
-    commit_s = watch.steps.get("commit_plan", 0.0)
+    commit_s = watch.steps.get("commit_batch", 0.0)
     told = sum(ms for _, ms in watch.statements.values())
     return {
         **result,
@@ -286,7 +287,7 @@ def _cpu() -> tuple[float, float]:
 
 
 class Watch:
-    """Seconds of each step of a tick, and calls and milliseconds of each kind of statement of commit_plan."""
+    """Seconds of each step of a tick, and calls and milliseconds of each kind of statement of the commits."""
 
     def __init__(self) -> None:
         self.steps: dict[str, float] = defaultdict(float)
@@ -297,11 +298,14 @@ class Watch:
 
     def __enter__(self) -> Watch:
         from scheduler import placing, snapshot
+        from scheduler.commit import _Work
 
-        for name in STEPS:
-            owner = placing if hasattr(placing, name) else snapshot
-            around = self._statements if name == "commit_plan" else ExitStack
+        owners = [(placing if hasattr(placing, name) else snapshot, name) for name in STEPS]
+        for owner, name in (*owners, (_Work, "commit_batch")):
+            around = self._statements if name == "commit_batch" else ExitStack
             self._patches.enter_context(patch.object(owner, name, self._timed(name, getattr(owner, name), around)))
+        following = self._timed("decide", next, ExitStack)
+        self._patches.enter_context(patch("scheduler.commit.next", following, create=True))
         self._cpu_began = _cpu()
         self._began = time.perf_counter()
         return self
