@@ -67,9 +67,7 @@ def record_many(rows: Iterable[AuditEvent]) -> None:
     insert(AuditEvent, [{name: getattr(event, name) for name in names} for event in rows])
 
 
-def record_alike(
-    rows: Sequence[dict[str, Any]], *, target: type[models.Model], reason: str = "", **same: Any
-) -> None:
+def record_alike(rows: Sequence[dict[str, Any]], *, target: type[models.Model], reason: str = "", **same: Any) -> None:
     """Write rows of one verb without a model each, for thousands at once: `rows` name what differs by attname, `same`
     what is equal in all."""
     insert(AuditEvent, rows, target_type=target._meta.model_name, reason=reason[:500], **same)
