@@ -17,6 +17,21 @@ from django.db.models.lookups import Exact
 
 before = import_module("ledger.migrations.0009_batched_guards")
 
+# What is used of a node is summed once for all its rows of a statement.
+BY_ROW = """      CROSS JOIN LATERAL (SELECT sum(a.cpu_milli) AS cpu_milli, sum(a.host_memory_mib) AS host_memory_mib
+        FROM ledger_allocation a WHERE a.node_id = x.node_id AND upper_inf(a.period)) AS used
+"""
+BY_NODE = """      LEFT JOIN used ON used.node_id = x.node_id
+"""
+USED = """  WITH used AS MATERIALIZED (
+    SELECT a.node_id, sum(a.cpu_milli) AS cpu_milli, sum(a.host_memory_mib) AS host_memory_mib
+    FROM ledger_allocation a WHERE a.node_id = ANY (ARRAY(SELECT node_id FROM added)) AND upper_inf(a.period)
+    GROUP BY a.node_id
+  ), checked AS ("""
+GUARD_BACK = before._between(before.ALLOCATIONS, "CREATE FUNCTION ledger_guard_allocations()", "END $$;").replace(
+    "CREATE FUNCTION", "CREATE OR REPLACE FUNCTION", 1
+)
+GUARD = GUARD_BACK.replace(BY_ROW, BY_NODE).replace("  WITH checked AS (", USED)
 BOUND = """
 CREATE FUNCTION ledger_take_quota(project bigint, of text, taken bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE g record; used bigint;
@@ -142,6 +157,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="quotagrant", name="used_at_most", field=models.BigIntegerField(editable=False, null=True)
         ),
+        migrations.RunSQL(GUARD, GUARD_BACK),
         migrations.RunSQL(BOUND, BOUND_BACK),
         migrations.RunSQL(FORGET, FORGET_BACK),
         migrations.RemoveConstraint("cardshare", "compute_never_double_booked"),

@@ -22,7 +22,7 @@ import re
 import statistics
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -262,7 +262,7 @@ def tick() -> Row:
     return {
         **result,
         "seconds": round(watch.seconds, 3),
-        "cpu_s": {"python": round(watch.cpu[0], 3), "database": round(watch.cpu[1], 3)},
+        "cpu_s": {name: round(seconds, 3) for name, seconds in watch.cpu.items()},
         "placements_per_s": round(result["placed"] / watch.seconds),
         "committed_per_s": round(result["placed"] / commit_s) if commit_s else None,
         "steps_s": {name: round(seconds, 3) for name, seconds in watch.steps.items()},
@@ -274,16 +274,17 @@ def tick() -> Row:
     }
 
 
-def _cpu() -> tuple[float, float]:
-    """Seconds of processor so far: of this process, and of the server process behind its connection (a server on this
-    machine; elsewhere 0). They wait for each other, so that the two add up."""
+def _cpu() -> Counter[str]:
+    """Seconds of processor so far: of this process, of this thread of it, and of the server process behind its connection
+    (a server on this machine; elsewhere 0). The last two wait for each other, so that they add up."""
     from django.db import connection
 
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         stat = Path(f"/proc/{cursor.fetchone()[0]}/stat")
     ticks = sum(map(int, stat.read_text().rpartition(")")[2].split()[11:13])) if stat.exists() else 0
-    return time.process_time(), ticks / os.sysconf("SC_CLK_TCK")
+    database = ticks / os.sysconf("SC_CLK_TCK")
+    return Counter(python=time.process_time(), committing=time.thread_time(), database=database)  # type: ignore[arg-type]
 
 
 class Watch:
@@ -292,8 +293,8 @@ class Watch:
     def __init__(self) -> None:
         self.steps: dict[str, float] = defaultdict(float)
         self.statements: dict[str, tuple[int, float]] = {}
-        self.seconds, self.cpu = 0.0, (0.0, 0.0)
-        self._began, self._cpu_began = 0.0, (0.0, 0.0)
+        self.seconds, self._began = 0.0, 0.0
+        self.cpu = Counter[str]()
         self._patches = ExitStack()
 
     def __enter__(self) -> Watch:
@@ -306,14 +307,13 @@ class Watch:
             self._patches.enter_context(patch.object(owner, name, self._timed(name, getattr(owner, name), around)))
         following = self._timed("decide", next, ExitStack)
         self._patches.enter_context(patch("scheduler.commit.next", following, create=True))
-        self._cpu_began = _cpu()
+        self.cpu = _cpu()
         self._began = time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.seconds = time.perf_counter() - self._began
-        python, database = _cpu()
-        self.cpu = (python - self._cpu_began[0], database - self._cpu_began[1])
+        self.cpu = _cpu() - self.cpu
         self._patches.close()
 
     def _timed(self, name: str, act: Callable[..., Any], around: Callable[[], Any]) -> Callable[..., Any]:
