@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import gc
 import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -16,8 +16,8 @@ from django.db import connection, transaction
 from ledger.clock import database_now
 from ledger.vocabulary import Refusal
 from scheduler import snapshot
-from scheduler.commit import Committed, commit_plan
-from scheduler.engine.plan import plan_fleet
+from scheduler.commit import Committed, commit_as_decided
+from scheduler.engine.plan import Desk
 from scheduler.engine.types import Plan, Reservation, Snapshot, Waiting
 from scheduler.quota import over_quota
 from scheduler.snapshot import QueuedJob
@@ -64,9 +64,22 @@ def single_flight(key: int) -> Iterator[bool]:
                 cursor.execute("SELECT pg_advisory_unlock(%s)", [key])
 
 
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """A round makes many objects and no cycles; to look for them means half a second in all that is kept of a large
+    fleet."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def place_queued() -> dict[str, Any]:
     """Place what can be placed now. Returns counts for the task's record."""
-    with single_flight(PLACEMENT_LOCK) as mine:
+    with single_flight(PLACEMENT_LOCK) as mine, without_collector():
         return _rounds() if mine else {"skipped": "another scheduler is at work"}
 
 
@@ -80,22 +93,21 @@ def _rounds() -> dict[str, Any]:
         # what the database refused for good would only take room from the others in the next round
         snap = snapshot.read([job for job in jobs if job.pk not in total.refused_jobs], over_quota(jobs))
         fleet = snapshot.fleet_of(snap.nodes)
-        proposal = plan_fleet(
+        desk = Desk(
             fleet,
-            snap.jobs,
             snap.reserves,
             at=snap.at,
             seed=snap.seed,
             rule=snap.rule,
             policy=snap.policy,
-            stays=partial(snapshot.stay_table, fleet, snap.at),
+            stays=snapshot.stays_later(fleet, snap.at),
         )
-        done = commit_plan(snap, proposal)
+        done = commit_as_decided(snap, desk.decisions(snap.jobs))
         total.placed += done.placed
         total.refused.update(done.refused)
         total.refused_jobs |= {job: why for job, why in done.refused_jobs.items() if why in FINAL_FOR_NOW}
         refused = total.refused_jobs | done.refused_jobs
-        _record_waiting(snap, proposal, refused)
+        _record_waiting(snap, desk.plan(), refused)
         if not done.refused or monotonic() - started > BUDGET_S:
             break
     return {

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from django.db import connection
@@ -147,12 +147,17 @@ def live_shares() -> list[Share]:
 
 def stays_at(at: float) -> list[Stay]:
     """What is on the nodes that node_views() just gave, and when it is expected to be gone."""
-    return _kept.stays.follow(_kept.live, _kept.durations, at)
+    _kept.durations.follow()
+    _kept.stays.read()
+    return _kept.stays.all(_kept.live, _kept.durations, at)
 
 
-def stay_table(fleet: Fleet, at: float) -> StayTable:
-    """The same for the fleet that fleet_of() just gave."""
-    return _kept.stays.table_of(fleet, _kept.live, _kept.durations, at)
+def stays_later(fleet: Fleet, at: float) -> Callable[[], StayTable]:
+    """The same for the fleet that fleet_of() just gave, to be worked out when it is asked for: what that takes of the
+    database is read now."""
+    _kept.durations.follow()
+    _kept.stays.read()
+    return partial(_kept.stays.table_of, fleet, _kept.live, _kept.durations, at)
 
 
 def projects_on(nodes: Collection[int]) -> dict[int, int]:

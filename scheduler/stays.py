@@ -53,12 +53,12 @@ class Stays:
     facts: dict[int, Fact] = field(default_factory=dict)  # by allocation
     by_node: dict[int, dict[int, Stay]] = field(default_factory=lambda: defaultdict(dict))  # and by allocation
     due: list[tuple[float, int]] = field(default_factory=list)  # a heap: when to expect an allocation anew
-    unseen: set[int] = field(default_factory=set)  # allocations that are newer than what is known of their nodes
+    unseen: set[int] = field(default_factory=set)  # allocations that are not worked in yet
     stand: Stand | None = None
     table: StayTable | None = None  # of the same stays,
     changed: set[int] = field(default_factory=set)  # but for these nodes
 
-    def follow(self, live: Live, durations: Durations, at: float) -> list[Stay]:
+    def all(self, live: Live, durations: Durations, at: float) -> list[Stay]:
         """The stays of all that `live` knows of, as they are expected to end at this moment."""
         self._bring_up(live, durations, at)
         return [stay for here in self.by_node.values() for stay in here.values()]
@@ -74,9 +74,8 @@ class Stays:
         return self.table
 
     def _bring_up(self, live: Live, durations: Durations, at: float) -> None:
-        durations.follow()
-        again = self._read() | self.unseen
-        self.unseen = set()
+        """Of what was read since the last time, and of what is to be expected anew."""
+        again, self.unseen = self.unseen, set()
         while self.due and self.due[0][0] <= at:
             again.add(heappop(self.due)[1])
         for pk in sorted(again):
@@ -107,8 +106,8 @@ class Stays:
         fact.good_until = at + max(SOONEST_S, elapsed * (STEP - 1))
         return max(fact.since + elapsed + left, at) + lag
 
-    def _read(self) -> set[int]:
-        """Take what changed; the allocations that are open among it."""
+    def read(self) -> None:
+        """Take of the database what changed. What is read before its node's work is known waits for that."""
         now = stand("ledger_allocation")
         window = between(self.stand, now)
         with connection.cursor() as cursor:
@@ -120,7 +119,7 @@ class Stays:
         if window is None:
             self.facts, self.by_node, self.due, self.table = {}, defaultdict(dict), [], None
         self.stand = now
-        return self._take(rows)
+        self.unseen |= self._take(rows)
 
     def _take(self, rows: Iterable[Sequence[Any]]) -> set[int]:
         opened = set()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final
 
 from ledger.clock import database_now
@@ -121,7 +120,7 @@ class _Question:
 
     def answer(self) -> Outlook:
         fleet = snapshot.fleet_of(self.views)
-        stays = partial(snapshot.stay_table, fleet, self.at)
+        stays = snapshot.stays_later(fleet, self.at)
         desk = Desk(
             fleet, self.reserves, at=self.at, seed=SEED, rule=DEFAULT_RULE, stays=stays, watched=self.job.id
         )  # fmt: skip

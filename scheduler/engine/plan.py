@@ -116,14 +116,9 @@ def _desk_after(snapshot: Snapshot, job_id: int) -> Desk:
 
 
 def _decide_all(desk: Desk, jobs: Iterable[JobView]) -> Plan:
-    decided = list(desk.decisions(jobs))
-    return Plan(
-        rule=desk.rule,
-        placements=tuple(d for d in decided if isinstance(d, Placement)),
-        waiting=tuple(d for d in decided if isinstance(d, Waiting)),
-        reservations=tuple(desk.reservations.values()),
-        order=tuple(d.job_id for d in decided),
-    )
+    for _ in desk.decisions(jobs):
+        pass
+    return desk.plan()
 
 
 class Desk(Judge):
@@ -158,6 +153,17 @@ class Desk(Judge):
         """Each job's, in the order of the queue, as it is made."""
         for step in walk(self.pending(jobs), self, self.policy):
             yield self.decided[step.job.id]
+
+    def plan(self) -> Plan:
+        """All that was decided so far."""
+        decided = self.decided.values()
+        return Plan(
+            rule=self.rule,
+            placements=tuple(d for d in decided if isinstance(d, Placement)),
+            waiting=tuple(d for d in decided if isinstance(d, Waiting)),
+            reservations=tuple(self.reservations.values()),
+            order=tuple(self.decided),
+        )
 
     def order(self, jobs: Iterable[JobView]) -> list[JobView]:
         """These jobs as the queue has them now, the first to be looked at first."""
