@@ -226,6 +226,7 @@ class Refusal(StrEnum):
     HOST_MEMORY = "host_memory"
     NO_BLOCK = "no_block"  # no block of that size, or none aligned and free
     HEADROOM = "headroom"  # what is free is kept for marked key work
+    RESERVED = "reserved"  # what is free is kept for a job that has waited longer
     GANG = "gang"  # fewer feasible nodes than the gang needs
     LEAF = "leaf"  # the gang must share a leaf and no leaf has room
     RACK = "rack"  # the same of a rack, a room, a site

@@ -247,6 +247,7 @@ REFUSALS: Final[Mapping[StrEnum, Text]] = {
     Refusal.HOST_MEMORY: _("too little free host memory"),
     Refusal.NO_BLOCK: _("no free block of that size"),
     Refusal.HEADROOM: _("what is free is kept for key work"),
+    Refusal.RESERVED: _("kept for a job that has waited longer"),
     Refusal.GANG: _("fewer nodes fit than the job needs at once"),
     Refusal.LEAF: _("no leaf switch has room for all nodes"),
     Refusal.RACK: _("no rack has room for all nodes"),

@@ -8,7 +8,7 @@ from ledger.vocabulary import Distance
 
 
 class Migration(migrations.Migration):
-    dependencies = [("ledger", "0009_batched_guards")]
+    dependencies = [("ledger", "0010_quota_bound")]
 
     operations = [
         migrations.AlterField(

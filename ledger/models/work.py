@@ -108,7 +108,7 @@ class Job(models.Model):
 class Attempt(models.Model):
     """One try at running a job. `fence` grows over all attempts, so an older start is told from a newer one."""
 
-    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="attempts")
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="attempts", db_index=False)
     n = models.PositiveSmallIntegerField()
     fence = models.BigIntegerField(unique=True)
     state = models.CharField(max_length=16, default=AttemptState.STARTING, choices=[(s, s) for s in AttemptState])

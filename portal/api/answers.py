@@ -85,7 +85,7 @@ def job_detail(job: Job, viewer: User) -> dict[str, Any]:
         "comparison": comparison(newest, job.like_job_id, viewer) if newest and job.like_job_id else None,
         "placement": _placement(current),
         **company_answer(job, current, viewer),
-        "reasons": _reasons(job),
+        "reasons": _reasons(job, viewer),
         "usage": _usage(allocations),
     }
 
@@ -147,7 +147,7 @@ def _readings(card: Card) -> dict[str, Any] | None:
     }
 
 
-def _reasons(job: Job) -> dict[str, Any] | None:
+def _reasons(job: Job, viewer: User) -> dict[str, Any] | None:
     """Why it waits (while queued), else why it was placed where it is."""
     decisions = Decision.objects.filter(job=job)
     if job.state == JobState.QUEUED:
@@ -159,14 +159,32 @@ def _reasons(job: Job) -> dict[str, Any] | None:
     return {
         "placed": decision.attempt_id is not None,
         "rule": decision.rule,
+        "policy": decision.policy,
         "ask_index": decision.ask_index,
         "by_ask": decision.reasons,
         "best": decision.scores,
         "warm": decision.warm,
         "never": decision.never,
         "position": decision.position,
+        "expected_s": decision.expected_s,
+        "kept": _kept(decision, viewer),
         "since": _iso(decision.first_at),
         "at": _iso(decision.at),
+    }
+
+
+def _kept(decision: Decision, viewer: User) -> dict[str, Any] | None:
+    """Nodes that are kept for a waiting job; of the jobs whose ends it waits for, those that the person may see."""
+    if decision.kept is None:
+        return None
+    awaits = decision.kept["awaits"]
+    seen = list(Job.objects.visible_to(viewer).filter(pk__in=awaits).order_by("pk").values_list("pk", flat=True))
+    return {
+        "nodes": decision.kept["nodes"],
+        "ask_index": decision.kept["ask"],
+        "from": _iso(decision.begins_at),
+        "awaits": seen,
+        "awaits_others": len(awaits) - len(seen),
     }
 
 

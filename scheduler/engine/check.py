@@ -12,6 +12,7 @@ from typing import Final
 
 from ledger.vocabulary import AskForm, Form, Interconnect, Span
 from scheduler.engine.hardware import hardware_of
+from scheduler.engine.queueing import POLICIES
 from scheduler.engine.types import (
     Ask,
     CardView,
@@ -78,14 +79,38 @@ def _open(view: NodeView) -> _Node:
     )
 
 
+def _queue(snapshot: Snapshot) -> list[int]:
+    """The jobs in the order of the policy (queueing.py), worked out by its words: priority; those that have waited too
+    long, by submission; the others by submission and work."""
+    policy = POLICIES[snapshot.policy]
+    card = max((card.memory_mib for node in snapshot.nodes for card in node.cards), default=1)
+    width = max((len(node.cards) for node in snapshot.nodes), default=0)
+
+    def turn(job: JobView) -> tuple[int, int, float, float, int]:
+        if snapshot.at - job.submitted_at >= policy.bound_s:
+            return -job.priority, 0, job.submitted_at, job.submitted_at, job.id
+        ask = job.asks[0]
+        cards: float = ask.nodes * ask.cards_per_node
+        if ask.form is AskForm.WHOLE:
+            cards = ask.nodes * max(ask.cards_per_node, width, 1)
+        elif ask.form is AskForm.CONTAINER and ask.memory_mib:
+            cards *= min(ask.memory_mib / card, 1.0)
+        at = job.submitted_at + policy.patience * (cards * job.expected_s)
+        return -job.priority, 1, at, job.submitted_at, job.id
+
+    return [job.id for job in sorted(snapshot.jobs, key=turn)]
+
+
 def _check_jobs(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     decided = [p.job_id for p in plan.placements] + [w.job_id for w in plan.waiting]
     if sorted(decided) != sorted(job.id for job in snapshot.jobs):
         yield "not every job is decided exactly once"
-    queue = sorted(snapshot.jobs, key=lambda job: (-job.priority, job.submitted_at, job.id))
+    queue = _queue(snapshot)
     placed = {p.job_id for p in plan.placements}
-    if [job.id for job in queue if job.id in placed] != [p.job_id for p in plan.placements]:
+    if [job_id for job_id in queue if job_id in placed] != [p.job_id for p in plan.placements]:
         yield "placements are not in queue order"
+    if plan.order and list(plan.order) != queue:
+        yield "the jobs are not in queue order"
     asks = {job.id: len(job.asks) for job in snapshot.jobs}
     for waiting in plan.waiting:
         if len(waiting.by_ask) != asks.get(waiting.job_id):

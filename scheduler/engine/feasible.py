@@ -2,7 +2,7 @@
 
 The filters stand in three lists: what a node can never give, what people or faults withhold, and what is taken by
 work. A reason from the first therefore means "this node is no use, ever", one from the last "it may come free".
-Headroom is not here: it depends on other nodes too (headroom.py).
+Headroom and reservations are not here: they depend on more than the node (headroom.py, kept.py).
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -177,13 +177,14 @@ STANDING: Final = len(NEVER) + len(WITHHELD)  # codes up to here stand for the w
 
 # A code is 0 for "may take it", else 1 + the filter's number: the greater, the nearer the node came to being chosen.
 HEADROOM: Final = len(FILTERS) + 1
-GANG: Final = len(FILTERS) + 2
-NO_PLACE: Final = len(FILTERS) + 3  # of a gang that must share a leaf; then a rack, a room, a site, as in fleet.LEVELS
+RESERVED: Final = len(FILTERS) + 2
+GANG: Final = len(FILTERS) + 3
+NO_PLACE: Final = len(FILTERS) + 4  # of a gang that must share a leaf; then a rack, a room, a site, as in fleet.LEVELS
 LEVELS: Final = (Refusal.LEAF, Refusal.RACK, Refusal.ROOM, Refusal.SITE)
 MIXED: Final = NO_PLACE + len(LEVELS)
 UNLIKE: Final = MIXED + 1
-OF_GANGS: Final = (Refusal.HEADROOM, Refusal.GANG, *LEVELS, Refusal.MIXED, Refusal.UNLIKE)
-REASONS: Final[tuple[Refusal, ...]] = (*(refusal for refusal, _ in FILTERS), *OF_GANGS)
+BEYOND: Final = (Refusal.HEADROOM, Refusal.RESERVED, Refusal.GANG, *LEVELS, Refusal.MIXED, Refusal.UNLIKE)
+REASONS: Final[tuple[Refusal, ...]] = (*(refusal for refusal, _ in FILTERS), *BEYOND)
 
 
 def codes(look: Lens, after: int = 0, upto: int = len(FILTERS)) -> Codes:

@@ -53,6 +53,22 @@ def groups(
             yield group if as_they_are else _few_leaves(fleet, group, seed)
 
 
+def required(fleet: Fleet, nodes: int, distance: Distance, like: Likeness | None, *, alike: bool) -> Iterator[Rows]:
+    """Groups of rows of which a gang must take one: all rows, or those of each place that it may not leave, or of each
+    class of hardware."""
+    every = np.arange(len(fleet))
+    if nodes == 1:
+        yield every
+        return
+    level = REQUIRED.get(distance)
+    if like is not None and like.span in LEVELS:
+        level = LEVELS.index(like.span)
+    layers = [] if level is None else [_places(fleet, every, level)]
+    layers += [_kinds(fleet, every)] if alike else []
+    for numbers in _tightest_first(layers, np.zeros(len(fleet), dtype=np.int64), nodes, 0):
+        yield every[numbers]
+
+
 def _steps(distance: Distance) -> list[tuple[int, ...]]:
     """The levels that must be shared, as a list of attempts. A leaf may span several racks: a nearer level counts
     inside one place of the required one alone."""

@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("scheduler", "0005_workload")]
+    dependencies = [("scheduler", "0006_reservation")]
 
     operations = [
         migrations.AddField(

@@ -87,6 +87,8 @@ def placeable(snapshot: Snapshot, job: JobView, number: int) -> bool:
     """
     ask = replace(job.asks[number], after_s=0)
     alone = replace(job, asks=(replace(ask, nodes=1),), over_quota=False, submitted_at=snapshot.at, like=None)
+    if ask.nodes > len(snapshot.nodes):
+        return False
     forms = list(Form) if ask.form is AskForm.AUTO else [Form(ask.form.value)]
     if ask.nodes > 1 and snapshot.reserves:
         raise ValueError("gangs are only tried without reserves")
@@ -129,7 +131,8 @@ def _allowed(views: Sequence[NodeView], job: JobView) -> bool:
 
 
 def _fits(snapshot: Snapshot, job: JobView, view: NodeView, form: Form) -> bool:
-    trial = replace(snapshot, jobs=(job,))
+    around = snapshot.nodes if snapshot.reserves else (view,)  # other nodes matter to reserves alone
+    trial = replace(snapshot, jobs=(job,), nodes=around)
     for member in _members(job.asks[0], job, view, form):
         plan = Plan(snapshot.rule, (Placement(job.id, 0, (member,)),), ())
         if not check_plan(trial, plan):
@@ -166,6 +169,8 @@ def _share(ask: Ask, card: CardView, form: Form) -> SharePlan | None:
 
 def _units(busy: Pieces, size: int, wanted: int) -> Pieces | None:
     """The lowest free units, one by one."""
+    if not busy:
+        return None if wanted > size else ((0, wanted),) if wanted else ()
     taken = {n for lo, hi in busy for n in range(lo, hi)}
     free = [n for n in range(size) if n not in taken][:wanted]
     if len(free) < wanted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
@@ -23,6 +23,7 @@ ZONES: dict[int, frozenset[Form]] = {
     5: frozenset({Form.CONTAINER, Form.WHOLE}),
 }
 MEMORIES = (8, 16, 24)
+T = TypeVar("T")
 
 
 def card(id_: int, slot: int = 0, memory_mib: int = 16, **more: Any) -> CardView:
@@ -97,6 +98,16 @@ def job(id_: int, *asks: Ask, **more: Any) -> JobView:
 
 def snapshot(nodes: Sequence[NodeView], *jobs: JobView, at: float = 1000.0, seed: int = 7, **more: Any) -> Snapshot:
     return Snapshot(at=at, seed=seed, nodes=tuple(nodes), jobs=jobs, **more)
+
+
+def shuffled(snapshot: Snapshot, seed: int) -> Snapshot:
+    dice = Random(seed)
+
+    def mixed(items: tuple[T, ...]) -> tuple[T, ...]:
+        return tuple(dice.sample(items, len(items)))
+
+    nodes = tuple(replace(view, cards=mixed(view.cards), links=mixed(view.links)) for view in mixed(snapshot.nodes))
+    return replace(snapshot, nodes=nodes, jobs=mixed(snapshot.jobs), reserves=mixed(snapshot.reserves))
 
 
 # Hypothesis draws one number a node and a job, and a seeded die does the rest: drawing every field by itself is
