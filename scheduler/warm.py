@@ -27,13 +27,15 @@ AMONG: Final = 200_000  # newest allocations: so far back they are looked for
 ANSWERS_FOR_S: Final = 600.0  # before it is looked again what has grown too old
 # A use counts until the work has ended; of work that goes on, until its time limit. What never began fetched nothing.
 USES: Final = """
-SELECT a.node_id, extract(epoch FROM coalesce(a.closing_at, a.active_at + j.walltime_s * interval '1 second'))::float8,
+SELECT a.node_id,
+    max(extract(epoch FROM coalesce(a.closing_at, a.active_at + j.walltime_s * interval '1 second')))::float8,
     j.data_paths::text, j.image
 FROM ledger_allocation a JOIN ledger_attempt t ON t.id = a.attempt_id JOIN ledger_job j ON j.id = t.job_id
-WHERE a.active_at IS NOT NULL AND (j.data_paths <> '[]' OR j.image <> '')
+WHERE a.active_at IS NOT NULL AND (j.data_paths <> '[]' OR j.image <> '') AND {which}
+GROUP BY a.node_id, j.data_paths, j.image
 """
-ALL: Final = f"{USES} AND a.id > (SELECT max(id) FROM ledger_allocation) - %s ORDER BY a.id"  # noqa: S608  constants
-CHANGED: Final = f"{USES} AND a.id IN (SELECT id FROM ledger_allocation WHERE {BETWEEN}) ORDER BY a.id"  # noqa: S608  constants
+ALL: Final = USES.format(which="a.id > (SELECT max(id) FROM ledger_allocation) - %s")
+CHANGED: Final = USES.format(which=f"a.id IN (SELECT id FROM ledger_allocation WHERE {BETWEEN})")  # noqa: S608
 IMAGE: Final = "image:"  # before the name of an image; paths begin with a slash
 
 
