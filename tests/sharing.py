@@ -1,6 +1,6 @@
 """Pytest plugin for a run in several processes: each collects all tests and takes the next file that no other has taken.
 
-`manage.py test` loads it (portal/up/testing.py) with `--share FOLDER`, in which a file taken leaves a mark. So every file
+`manage.py test` loads it (portal/up/testing.py) with `--share=FOLDER`, in which a file taken leaves a mark. So every file
 runs once, and no process idles while another has more than one file left. Files that wait long come first, and those
 that start processes of their own and count what is left of them go together, one after another in one process.
 """

@@ -25,7 +25,7 @@ SYSTEM_PACKAGES = {
     "libc6-dev": ("/usr/include/stdio.h",),
 }
 SKIP_SYSTEM = "GPU_COMMONS_SKIP_APT"
-SHARING = (sys.executable, "-m", "pytest", "-p", "tests.sharing", "--share")
+SHARING = (sys.executable, "-m", "pytest", "-p", "tests.sharing")
 MOST_PROCESSES = 4
 # Half of the tests wait for a browser or for processes: one more than there are processors keeps these busy.
 PROCESSES = min((os.cpu_count() or 1) + 1, MOST_PROCESSES)
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
     sys.stdout.flush()
     if not arguments:
         with tempfile.TemporaryDirectory(prefix="gpu-commons-share-") as folder:
-            return run_together([*SHARING, folder], PROCESSES)
+            return run_together([*SHARING, f"--share={folder}"], PROCESSES)
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *arguments])
 
 

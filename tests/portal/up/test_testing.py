@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from portal.up.bootstrap import CHECKOUT
-from portal.up.testing import run_together
+from portal.up.testing import SHARING, run_together
 
 ONCE_A_PROCESS = """
 from pathlib import Path
@@ -65,7 +65,7 @@ def test_two_processes_run_every_test_once(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(ONCE_A_PROCESS)
     for name in ("test_a", "test_b", "test_c"):
         (tmp_path / f"{name}.py").write_text(MEETING)
-    command = [sys.executable, "-m", "pytest", "-p", "tests.sharing", "--share", str(share)]
+    command = [*SHARING, f"--share={share}"]
     command += ["-c", str(tmp_path / "pytest.ini"), str(tmp_path)]
     alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     both = [subprocess.Popen(command, cwd=CHECKOUT, env=alone, stdout=subprocess.PIPE) for _ in range(2)]
