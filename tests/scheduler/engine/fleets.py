@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ledger.vocabulary import AskForm, Distance, Form, Interconnect, Span
 from scheduler.engine.hardware import hardware_of
 from scheduler.engine.score import RULES
-from scheduler.engine.types import Ask, CardView, Demand, JobView, Likeness, NodeView, Reserve, Snapshot
+from scheduler.engine.types import Ask, CardView, Demand, JobView, Likeness, NodeView, Reserve, Snapshot, Stay
 
 ALL_FORMS = frozenset(Form)
 ZONES: dict[int, frozenset[Form]] = {
@@ -107,7 +107,13 @@ def shuffled(snapshot: Snapshot, seed: int) -> Snapshot:
         return tuple(dice.sample(items, len(items)))
 
     nodes = tuple(replace(view, cards=mixed(view.cards), links=mixed(view.links)) for view in mixed(snapshot.nodes))
-    return replace(snapshot, nodes=nodes, jobs=mixed(snapshot.jobs), reserves=mixed(snapshot.reserves))
+    return replace(
+        snapshot,
+        nodes=nodes,
+        jobs=mixed(snapshot.jobs),
+        reserves=mixed(snapshot.reserves),
+        stays=mixed(snapshot.stays),
+    )
 
 
 # Hypothesis draws one number a node and a job, and a seeded die does the rest: drawing every field by itself is
@@ -237,6 +243,23 @@ def as_comparison(dice: Random, nodes: Sequence[NodeView], plain: JobView) -> Jo
         span = Span.NODE if asks[0].nodes == 1 else dice.choice(tuple(Span))
         like = Likeness(hardware_of(dice.choice(nodes)).code, asks[0].nodes, span)
     return replace(plain, asks=asks, reproducible=True, like=like)
+
+
+def some_stays(dice: Random, nodes: Sequence[NodeView], at: float = 1000.0) -> tuple[Stay, ...]:
+    """What is on these nodes, one stay an allocation: its cards are dealt out to them, its cores go to the first."""
+    out: list[Stay] = []
+    for view in nodes:
+        if view.used_form is None or not view.allocations:
+            continue
+        parts: list[list[Any]] = [[] for _ in range(view.allocations)]
+        for card in view.cards:
+            if card.busy or card.compute_busy:
+                dice.choice(parts).append((card.id, card.busy, card.compute_busy))
+        for n, cards in enumerate(parts):
+            used = (0, 0) if n else (view.cpu_milli_used, view.host_memory_mib_used)
+            ends_at = at + dice.randint(-1, 9)
+            out.append(Stay(1000 + 10 * view.id + n, view.id, view.used_form, ends_at, *used, tuple(cards)))
+    return tuple(out)
 
 
 def some_demand(dice: Random) -> tuple[Demand, ...]:

@@ -44,6 +44,7 @@ from tests.scheduler.engine.fleets import (
     shuffled,
     snapshot,
     snapshots,
+    some_stays,
     whole,
 )
 from tests.scheduler.engine.test_properties import every, some
@@ -319,7 +320,7 @@ def test_a_node_has_room_at_its_time_and_not_before(taken: Snapshot, data: st.Da
     """Where everything that is on a node is known to end: after the ends up to its time the filters let the shape pass,
     and an end earlier they don't. Blocks of several sizes are counted by cards alone, so they are left out."""
     dice = data.draw(st.randoms(use_true_random=False))
-    stays = known_stays(taken, dice)
+    stays = some_stays(dice, taken.nodes)
     asked = dice.choice(taken.jobs) if taken.jobs else job(1)
     here = Fleet(taken.nodes).fork(DEFAULT_RULE)
     for ask in asked.asks:
@@ -337,22 +338,6 @@ def test_a_node_has_room_at_its_time_and_not_before(taken: Snapshot, data: st.Da
 def passes(view: NodeView, gone: list[Stay], shape: Any) -> bool:
     after = Fleet([without(view, gone)]).fork(DEFAULT_RULE)
     return int(answer(after, shape, DEFAULT_RULE).codes[0]) == 0
-
-
-def known_stays(taken: Snapshot, dice: Any) -> tuple[Stay, ...]:
-    """Everything on the nodes, cut into one stay a card, each with its part of the cores."""
-    out: list[Stay] = []
-    for view in taken.nodes:
-        busy = [card for card in view.cards if card.busy or card.compute_busy]
-        if view.used_form is None or not busy or len(busy) != view.allocations:
-            continue
-        for n, card in enumerate(busy):
-            cpu = view.cpu_milli_used if n == 0 else 0
-            memory = view.host_memory_mib_used if n == 0 else 0
-            taken_cards = ((card.id, card.busy, card.compute_busy),)
-            ends_at = AT + dice.randint(1, 9)
-            out.append(Stay(1000 + card.id, view.id, view.used_form, ends_at, cpu, memory, taken_cards))
-    return tuple(out)
 
 
 # -- the future ------------------------------------------------------------------------------------------------------
@@ -416,7 +401,7 @@ def test_kept_nodes_change_no_rule_and_nothing_given_in(taken: Snapshot, seed: i
         )
         for one in taken.jobs
     )
-    asked = replace(taken, jobs=jobs, stays=known_stays(taken, dice))
+    asked = replace(taken, jobs=jobs, stays=some_stays(dice, taken.nodes))
     made = planning.plan(asked)
     assert check_plan(asked, made) == []
     assert planning.plan(shuffled(asked, seed)) == made
