@@ -8,7 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from ledger.models import Job, Node, User
+from ledger.vocabulary import Outcome
 from scheduler import queue
+from scheduler.ending import end_attempt
 from tests import factories
 from tests.portal.api.client import Api, token_of
 from tests.portal.views.conftest import ClientAs
@@ -71,6 +73,7 @@ def test_the_page_tells_what_the_placement_was_like_and_whether_it_is_comparable
     turn()
     second = whole(people, "second", like_job=first.pk)
     Node.objects.filter(hostname="n3").update(host_memory_mib=999_999)
+    turn()
     other = factories.job(people["researcher"], name="other", command=["simulate", "--seconds", "3600"])
     turn()
     page = text(client_as, f"/jobs/{second.pk}/")
@@ -84,6 +87,19 @@ def test_the_page_tells_what_the_placement_was_like_and_whether_it_is_comparable
     assert "cards given and their links" in compared
     for nothing in ("", "x", "0", "999999999999999999"):
         assert "differs in" not in text(client_as, f"/jobs/{second.pk}/?compare={nothing}")
+
+
+def test_each_attempt_shows_its_fingerprint(client_as: ClientAs, people: dict[str, User], turn: Turn) -> None:
+    job = whole(people, "tried twice")
+    turn()
+    end_attempt(attempt_id=job.attempts.get().pk, outcome=Outcome.HARDWARE)
+    turn()
+    turn()
+    assert job.attempts.count() == 2
+    page = text(client_as, f"/jobs/{job.pk}/")
+    codes = [attempt.decision.fingerprint for attempt in job.attempts.all()]
+    assert codes[0] == codes[1] != ""
+    assert page.count(codes[0]) == 3  # one an attempt, and that of the placement
 
 
 def test_a_job_that_the_reader_may_not_see_is_not_compared(
