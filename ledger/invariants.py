@@ -86,6 +86,11 @@ INVARIANTS: Final[dict[str, tuple[str, str]]] = {
         "AND lower(g.period) <= (SELECT max(lower(a.period)) FROM ledger_allocation a "
         "WHERE a.project_id = g.project_id AND upper_inf(a.period))",
     ),
+    "I14-quota-bound": (
+        "no grant takes more to be free than is",
+        "SELECT project_id, resource, used_at_most, ledger_quota_used(project_id, resource) FROM ledger_quotagrant "
+        "WHERE period @> now() AND used_at_most < ledger_quota_used(project_id, resource)",
+    ),
     "I15-seats": (
         "every card sits in at most one seat now, and every share's card sat in its seat all the while",
         "SELECT s.id FROM ledger_cardshare s JOIN ledger_cardseat t ON t.id = s.seat_id WHERE NOT t.period @> s.period",

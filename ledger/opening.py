@@ -19,8 +19,23 @@ from ledger.book import require_transaction
 from ledger.clock import database_now
 from ledger.errors import Conflict
 from ledger.fields import Interval
-from ledger.models import Allocation, Attempt, CardShare, Job, Node, Project
+from ledger.models import Allocation, Attempt, CardShare, Job
 from ledger.vocabulary import Form, JobState
+
+# keys come as one array each: a placeholder for every key costs more than what is done with it
+LOCK_PROJECTS = "SELECT FROM ledger_project WHERE id = ANY (%s::bigint[]) ORDER BY id FOR NO KEY UPDATE"
+LOCK_NODES = "SELECT FROM ledger_node WHERE id = ANY (%s::bigint[]) ORDER BY id FOR NO KEY UPDATE"
+START_JOBS = """
+WITH queued AS (
+    SELECT id FROM ledger_job WHERE id = ANY (%(jobs)s::bigint[]) AND state = 'queued' ORDER BY id FOR NO KEY UPDATE
+)
+UPDATE ledger_job j SET state = 'starting', placed_at = %(now)s, message = '' FROM queued WHERE j.id = queued.id
+RETURNING j.id
+"""
+NEXT_NUMBERS = """
+SELECT coalesce((SELECT max(n) FROM ledger_attempt a WHERE a.job_id = j.job_id), 0) + 1, nextval('ledger_fence')
+FROM unnest(%s::bigint[]) AS j (job_id)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +92,9 @@ class OpenedAttempt:
 
 def lock_for_opening(project_ids: Iterable[int], node_ids: Iterable[int]) -> dt.datetime:
     """Lock what will be consumed, in the house order, and return the instant from which periods may start."""
-    list(
-        Project.objects.filter(pk__in=set(project_ids)).order_by("pk").select_for_update(no_key=True).values_list("pk")
-    )
-    list(Node.objects.filter(pk__in=set(node_ids)).order_by("pk").select_for_update(no_key=True).values_list("pk"))
+    with connection.cursor() as cursor:
+        cursor.execute(LOCK_PROJECTS, [sorted(set(project_ids))])
+        cursor.execute(LOCK_NODES, [sorted(set(node_ids))])
     return database_now()
 
 
@@ -140,20 +154,15 @@ def _insert_members(attempt_ids: Sequence[int], orders: Sequence[AttemptOrder], 
 
 def _start_jobs(job_ids: Sequence[int], now: dt.datetime) -> set[int]:
     """Move those of these jobs that are still queued; they are locked in order."""
-    queued = Job.objects.filter(pk__in=job_ids, state=JobState.QUEUED).order_by("pk").select_for_update(no_key=True)
-    started = set(queued.values_list("pk", flat=True))
-    Job.objects.filter(pk__in=started).update(state=JobState.STARTING, placed_at=now, message="")
-    return started
+    with connection.cursor() as cursor:
+        cursor.execute(START_JOBS, {"jobs": list(job_ids), "now": now})
+        return {job_id for (job_id,) in cursor.fetchall()}
 
 
 def _next_numbers(job_ids: Sequence[int]) -> list[tuple[int, int]]:
     """The number of the next attempt of each of these jobs, and its fence."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT coalesce((SELECT max(n) FROM ledger_attempt a WHERE a.job_id = j.job_id), 0) + 1, "
-            "nextval('ledger_fence') FROM unnest(%s::bigint[]) AS j (job_id)",
-            [list(job_ids)],
-        )
+        cursor.execute(NEXT_NUMBERS, [list(job_ids)])
         return list(cursor.fetchall())
 
 
@@ -191,19 +200,25 @@ def _multirange(intervals: Sequence[Interval]) -> str:
 
 def record_opened(opened: Sequence[OpenedAttempt], *, now: dt.datetime, via: str, reason: str) -> None:
     """The audit rows of attempts that open_attempts opened, in the same transaction."""
-    audit.record_many(
-        audit.row(
-            actor=None,
-            via=via,
-            verb="job.placed",
-            target=Job(pk=one.job_id),
-            project=one.project_id,
-            before={"state": JobState.QUEUED},
-            after={"state": JobState.STARTING, "attempt": one.n, "nodes": [member.node_id for member in one.members]},
-            reason=reason,
-            at=now,
-        )
-        for one in opened
+    audit.record_alike(
+        [
+            {
+                "target_id": one.job_id,
+                "project_id": one.project_id,
+                "after": {
+                    "state": JobState.STARTING,
+                    "attempt": one.n,
+                    "nodes": [member.node_id for member in one.members],
+                },
+            }
+            for one in opened
+        ],
+        target=Job,
+        verb="job.placed",
+        before={"state": JobState.QUEUED},
+        via=via,
+        reason=reason,
+        at=now,
     )
 
 

@@ -26,7 +26,7 @@ def insert(model: type[models.Model], rows: Sequence[dict[str, Any]], **same: An
     values = [_quoted(field.attname) for field in each] + ["%s"] * len(equal)
     statement = (  # names and types of the models' columns, values as parameters
         f"INSERT INTO {_quoted(meta.db_table)} ({', '.join(map(_quoted, columns))}) SELECT {', '.join(values)} "  # noqa: S608
-        f"FROM jsonb_to_recordset(%s) AS rows ({typed}) RETURNING {_quoted(key.column)}"
+        f"FROM json_to_recordset(%s) AS rows ({typed}) RETURNING {_quoted(key.column)}"
     )
     parameters = [fields[name].get_db_prep_save(value, connection) for name, value in equal.items()]
     with connection.cursor() as cursor:

@@ -22,8 +22,14 @@ NEAREST: Final = (
     Refusal.QUOTA,
     Refusal.LOST_RACE,
     Refusal.HEADROOM,
+    Refusal.RESERVED,
     Refusal.GANG,
     Refusal.LEAF,
+    Refusal.RACK,
+    Refusal.ROOM,
+    Refusal.SITE,
+    Refusal.MIXED,
+    Refusal.UNLIKE,
     Refusal.CARDS_FREE,
     Refusal.CARD_MEMORY_FREE,
     Refusal.CPU,
@@ -40,6 +46,7 @@ NEAREST: Final = (
     Refusal.LABELS,
     Refusal.INTERCONNECT,
     Refusal.MODEL,
+    Refusal.HARDWARE,
     Refusal.CARD_MEMORY_TOTAL,
     Refusal.CARDS_TOTAL,
     Refusal.SIMULATED,
@@ -92,7 +99,7 @@ ACTS: Final[Mapping[str, Text]] = {
 ACT_MEANINGS: Final[Mapping[str, Text]] = {
     "hold": _("A held job keeps its place in the queue and is not placed until it is released."),
     "release": _("A released job is placed as soon as its turn comes; it kept its place in the queue."),
-    "bump": _("Jobs of a higher priority are placed first; inside a priority it is first come, first served."),
+    "bump": _("Jobs of a higher priority are placed first; the order inside a priority is told on the queue’s page."),
     "cancel": _("Only jobs that still wait are cancelled; one that has started meanwhile goes on."),
 }
 

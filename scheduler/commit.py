@@ -11,16 +11,19 @@ import datetime as dt
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 
 from ledger import opening, rows
-from ledger.models import Allocation, Project
 from ledger.opening import AttemptOrder, MemberOrder, OpenedAttempt, ShareOrder
 from ledger.vocabulary import CommandVerb, Form, Refusal
 from scheduler import quota
-from scheduler.engine.types import MemberPlan, NodeView, Placement, Plan, Snapshot
+from scheduler.engine.fingerprint import Fingerprint, fingerprint
+from scheduler.engine.types import MemberPlan, NodeView, Placement, Plan, Snapshot, Waiting
 from scheduler.models import Command, Decision
 from scheduler.wake import wake_after_commit
 
@@ -34,6 +37,11 @@ CONSTRAINT_REFUSALS: Mapping[str, Refusal] = {
     "node_is_up": Refusal.NODE_DOWN,
 }
 
+NEIGHBOURS = """
+SELECT DISTINCT a.node_id, p.slug FROM ledger_allocation a JOIN ledger_project p ON p.id = a.project_id
+WHERE a.node_id = ANY (%s::bigint[]) AND upper_inf(a.period)
+"""
+
 
 @dataclass
 class Committed:
@@ -44,29 +52,50 @@ class Committed:
 
 def commit_plan(snapshot: Snapshot, plan: Plan) -> Committed:
     """Write the placements of a plan that was made from this snapshot."""
-    work = _Work(snapshot, plan.rule)
-    for start in range(0, len(plan.placements), BATCH):
-        work.commit_batch(plan.placements[start : start + BATCH])
+    return commit_as_decided(snapshot, plan.placements)
+
+
+def commit_as_decided(snapshot: Snapshot, decisions: Iterable[Placement | Waiting]) -> Committed:
+    """Write the placements among these, which are decided on this snapshot as they are asked for: while the database
+    works on one batch, a thread of its own gets the next. Nothing in it may use the database. An error in either ends
+    both, after the batches before it have been written."""
+    work = _Work(snapshot)
+    batches = work.batches(decisions)
+    with ThreadPoolExecutor(1, "decide") as ahead:
+        following = ahead.submit(next, batches, None)
+        while batch := following.result():
+            following = ahead.submit(next, batches, None)
+            work.commit_batch(batch)
     return work.result
+
+
+class _Batch(NamedTuple):
+    placements: Mapping[int, Placement]  # by job
+    orders: Sequence[AttemptOrder]
 
 
 class _Work:
     """The commit of one plan under way."""
 
-    def __init__(self, snapshot: Snapshot, rule: str) -> None:
-        self.snapshot, self.rule = snapshot, rule
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
         self.nodes = {node.id: node for node in snapshot.nodes}
         self.projects = {job.id: job.project_id for job in snapshot.jobs}
         self.result = Committed()
 
-    def commit_batch(self, placements: Sequence[Placement]) -> None:
-        node_ids = {m.node_id for p in placements for m in p.members}
+    def batches(self, decisions: Iterable[Placement | Waiting]) -> Iterator[_Batch]:
+        placements = (decided for decided in decisions if isinstance(decided, Placement))
+        while some := list(islice(placements, BATCH)):
+            yield _Batch({one.job_id: one for one in some}, [self.order(one) for one in some])
+
+    def commit_batch(self, batch: _Batch) -> None:
+        node_ids = {member.node_id for order in batch.orders for member in order.members}
         with transaction.atomic(durable=True):
-            now = opening.lock_for_opening([self.projects[p.job_id] for p in placements], node_ids)
+            now = opening.lock_for_opening((order.project_id for order in batch.orders), node_ids)
             neighbours = _neighbours(node_ids)
-            opened = self.open([self.order(placement) for placement in placements], now)
-            opening.record_opened(opened, now=now, via="scheduler", reason=self.rule)
-            self.explain(placements, opened, neighbours, now)
+            opened = self.open(batch.orders, now)
+            opening.record_opened(opened, now=now, via="scheduler", reason=self.snapshot.rule)
+            self.explain(batch.placements, opened, neighbours, now)
             _order_starts(opened, now)
             wake_after_commit("scheduler.run_commands")
         self.result.placed += len(opened)
@@ -119,26 +148,46 @@ class _Work:
 
     def explain(
         self,
-        placements: Sequence[Placement],
+        placements: Mapping[int, Placement],
         opened: Sequence[OpenedAttempt],
         neighbours: Mapping[int, list[str]],
         now: dt.datetime,
     ) -> None:
         """The decision of each attempt."""
-        by_job = {placement.job_id: placement for placement in placements}
+        on_node = Counter(member.node_id for one in opened for member in one.members)
+        prints = {one.job_id: self.fingerprint(placements[one.job_id], neighbours, on_node) for one in opened}
         decisions = [
             {
                 "job_id": one.job_id,
                 "attempt_id": one.attempt_id,
-                "ask_index": by_job[one.job_id].ask_index,
-                "reasons": [by_job[one.job_id].refusals],
-                "scores": self.scores(by_job[one.job_id]),
+                "ask_index": placements[one.job_id].ask_index,
+                "reasons": [placements[one.job_id].refusals],
+                "scores": self.scores(placements[one.job_id]),
                 "neighbours": sorted({slug for member in one.members for slug in neighbours.get(member.node_id, ())}),
+                "fingerprint": prints[one.job_id].code,
+                "fingerprint_parts": prints[one.job_id].parts,
+                "warm": self.warm(placements[one.job_id]),
             }
             for one in opened
         ]
-        made_by = {"rule": self.rule, "seed": self.snapshot.seed, "workload_id": self.snapshot.workload}
+        snap = self.snapshot
+        made_by = {"rule": snap.rule, "policy": snap.policy, "seed": snap.seed, "workload_id": snap.workload}
         rows.insert(Decision, decisions, at=now, first_at=now, **made_by)
+
+    def fingerprint(
+        self, placement: Placement, neighbours: Mapping[int, list[str]], on_node: Mapping[int, int]
+    ) -> Fingerprint:
+        """`on_node`: how many were placed on each node at the same moment."""
+        members = [(self.nodes[member.node_id], member) for member in placement.members]
+        shared = any(view.id in neighbours or on_node[view.id] > 1 for view, _ in members)
+        return fingerprint(members, shared)
+
+    def warm(self, placement: Placement) -> dict[str, Any] | None:
+        found = placement.warm
+        if found is None:
+            return None
+        nodes = sorted(self.nodes[node_id].hostname for node_id in found.nodes)
+        return {"policy": found.policy, "nodes": nodes, "gave_up": round(found.gave_up, 6)}
 
     def scores(self, placement: Placement) -> list[tuple[str, float]]:
         nodes = self.nodes
@@ -196,8 +245,8 @@ def _member(member: MemberPlan, node: NodeView) -> MemberOrder:
 def _neighbours(node_ids: Iterable[int]) -> dict[int, list[str]]:
     """Projects that are on these nodes now: the promise of who shares the machine, stored with the decision."""
     found: dict[int, list[str]] = {}
-    live = Allocation.objects.filter(node_id__in=set(node_ids), period__upper_inf=True)
-    slugs = dict(Project.objects.filter(pk__in=live.values("project_id")).values_list("pk", "slug"))
-    for node_id, project_id in live.values_list("node_id", "project_id").distinct():
-        found.setdefault(node_id, []).append(slugs[project_id])
+    with connection.cursor() as cursor:
+        cursor.execute(NEIGHBOURS, [list(node_ids)])
+        for node_id, slug in cursor.fetchall():
+            found.setdefault(node_id, []).append(slug)
     return found

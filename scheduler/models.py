@@ -33,21 +33,37 @@ class Decision(models.Model):
     first_at = models.DateTimeField()
     count = models.PositiveIntegerField(default=1)
     rule = models.CharField(max_length=64)
+    policy = models.CharField(max_length=64, default="")  # what ordered the queue
     seed = models.BigIntegerField()
     workload = models.ForeignKey(Workload, on_delete=models.PROTECT, null=True, related_name="+", db_index=False)
     ask_index = models.SmallIntegerField(null=True)  # null: it waits
     reasons = models.JSONField()  # [{refusal: nodes}] one an ask
     scores = models.JSONField(default=list)  # [[node id, score]] the best few
     neighbours = models.JSONField(default=list)  # projects on the same nodes at that instant
+    fingerprint = models.CharField(
+        max_length=16, default="", db_default=""
+    )  # of the placement: equal where runs are comparable
+    fingerprint_parts = models.JSONField(null=True)  # what it stands for (scheduler.engine.fingerprint)
+    warm = models.JSONField(null=True)  # {policy, nodes, gave_up}: nodes that were preferred for the data on them
     never = models.BooleanField(default=False)
     position = models.PositiveIntegerField(null=True)
+    expected_s = models.FloatField(null=True)  # how long the job was expected to run; null: nothing was known of it
+    # of a job that nodes are kept for: {nodes: [host name], ask: its number, awaits: [job id]}, and from when
+    kept = models.JSONField(null=True)
+    begins_at = models.DateTimeField(null=True)
 
     class Meta:
         constraints = [
+            models.CheckConstraint(
+                condition=Q(kept__isnull=True, begins_at__isnull=True)
+                | Q(kept__isnull=False, begins_at__isnull=False, attempt__isnull=True),
+                name="decision_keeps_nodes_from_a_time",
+            ),
             models.UniqueConstraint(
                 fields=["job"], condition=Q(attempt__isnull=True), name="one_waiting_decision_a_job"
-            )
+            ),
         ]
+        indexes = [models.Index(fields=["job"], name="decision_kept", condition=Q(kept__isnull=False))]
 
     def __str__(self) -> str:
         return f"decision on job {self.job_id}"

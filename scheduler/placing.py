@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import gc
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
 from typing import Any
@@ -14,9 +16,9 @@ from django.db import connection, transaction
 from ledger.clock import database_now
 from ledger.vocabulary import Refusal
 from scheduler import snapshot
-from scheduler.commit import Committed, commit_plan
-from scheduler.engine.plan import plan_fleet
-from scheduler.engine.types import Plan, Waiting
+from scheduler.commit import Committed, commit_as_decided
+from scheduler.engine.plan import Desk
+from scheduler.engine.types import Plan, Reservation, Snapshot, Waiting
 from scheduler.quota import over_quota
 from scheduler.snapshot import QueuedJob
 
@@ -26,18 +28,23 @@ BUDGET_S = 5.0
 FINAL_FOR_NOW = (Refusal.QUOTA, Refusal.PROJECT_ENDED)  # looking again in the same tick changes nothing
 REFRESH = dt.timedelta(seconds=20)  # an unchanged reason is stamped again this often
 RECORD = """
-INSERT INTO scheduler_decision AS d (job_id, at, first_at, count, rule, seed, workload_id, reasons, never, position,
-    scores, neighbours)
+INSERT INTO scheduler_decision AS d (job_id, at, first_at, count, rule, policy, seed, workload_id, reasons, never,
+    position, expected_s, kept, begins_at, scores, neighbours)
 SELECT w.job_id, %(at)s, CASE WHEN old.reasons = w.reasons THEN old.first_at ELSE %(at)s END,
-    coalesce(old.count, 0) + 1, %(rule)s, %(seed)s, %(workload)s, w.reasons, w.never, w.position, '[]', '[]'
-FROM jsonb_to_recordset(%(waiting)s) AS w (job_id bigint, reasons jsonb, never boolean, position integer)
+    coalesce(old.count, 0) + 1, %(rule)s, %(policy)s, %(seed)s, %(workload)s, w.reasons, w.never,
+    w.position, w.expected_s, w.kept, w.begins_at, '[]', '[]'
+FROM jsonb_to_recordset(%(waiting)s) AS w (job_id bigint, reasons jsonb, never boolean, position integer,
+    expected_s float8, kept jsonb, begins_at timestamptz)
 LEFT JOIN scheduler_decision old ON old.job_id = w.job_id AND old.attempt_id IS NULL
 WHERE old.id IS NULL OR old.at < %(at)s - %(refresh)s
-    OR (old.reasons, old.never, old.position) IS DISTINCT FROM (w.reasons, w.never, w.position)
-ORDER BY w.position
+    OR (old.reasons, old.never, old.position, old.kept, old.begins_at)
+        IS DISTINCT FROM (w.reasons, w.never, w.position, w.kept, w.begins_at)
+ORDER BY w.job_id
 ON CONFLICT (job_id) WHERE attempt_id IS NULL DO UPDATE SET at = excluded.at, first_at = excluded.first_at,
-    count = excluded.count, rule = excluded.rule, seed = excluded.seed, workload_id = excluded.workload_id,
-    reasons = excluded.reasons, never = excluded.never, position = excluded.position
+    count = excluded.count, rule = excluded.rule, policy = excluded.policy, seed = excluded.seed,
+    workload_id = excluded.workload_id, reasons = excluded.reasons, never = excluded.never,
+    position = excluded.position, expected_s = excluded.expected_s, kept = excluded.kept,
+    begins_at = excluded.begins_at
 -- an operator held the job while this round was under way: that is what its owner must read
 WHERE NOT d.reasons @> '[{"held_by_operator": 1}]'
 """
@@ -57,9 +64,22 @@ def single_flight(key: int) -> Iterator[bool]:
                 cursor.execute("SELECT pg_advisory_unlock(%s)", [key])
 
 
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """A round makes many objects and no cycles; to look for them means half a second in all that is kept of a large
+    fleet."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def place_queued() -> dict[str, Any]:
     """Place what can be placed now. Returns counts for the task's record."""
-    with single_flight(PLACEMENT_LOCK) as mine:
+    with single_flight(PLACEMENT_LOCK) as mine, without_collector():
         return _rounds() if mine else {"skipped": "another scheduler is at work"}
 
 
@@ -73,13 +93,21 @@ def _rounds() -> dict[str, Any]:
         # what the database refused for good would only take room from the others in the next round
         snap = snapshot.read([job for job in jobs if job.pk not in total.refused_jobs], over_quota(jobs))
         fleet = snapshot.fleet_of(snap.nodes)
-        proposal = plan_fleet(fleet, snap.jobs, snap.reserves, at=snap.at, seed=snap.seed, rule=snap.rule)
-        done = commit_plan(snap, proposal)
+        desk = Desk(
+            fleet,
+            snap.reserves,
+            at=snap.at,
+            seed=snap.seed,
+            rule=snap.rule,
+            policy=snap.policy,
+            stays=snapshot.stays_later(fleet, snap.at),
+        )
+        done = commit_as_decided(snap, desk.decisions(snap.jobs))
         total.placed += done.placed
         total.refused.update(done.refused)
         total.refused_jobs |= {job: why for job, why in done.refused_jobs.items() if why in FINAL_FOR_NOW}
         refused = total.refused_jobs | done.refused_jobs
-        _record_waiting(jobs, proposal, refused, seed=snap.seed, workload=snap.workload)
+        _record_waiting(snap, desk.plan(), refused)
         if not done.refused or monotonic() - started > BUDGET_S:
             break
     return {
@@ -90,31 +118,48 @@ def _rounds() -> dict[str, Any]:
     }
 
 
-def _record_waiting(
-    jobs: Sequence[QueuedJob],
-    proposal: Plan,
-    refused: Mapping[int, Refusal],
-    *,
-    seed: int = 1,
-    workload: int | None = None,
-) -> None:
-    """Store why each job waits and its place in the queue, but only when that changed or grew old."""
+def _record_waiting(snap: Snapshot, proposal: Plan, refused: Mapping[int, Refusal]) -> None:
+    """Store why each job waits, its place in the queue and what is kept for it, but only when that changed or grew
+    old. Jobs that the database refused and the plan therefore leaves out come last."""
     waiting = {w.job_id: w for w in proposal.waiting}
     for job_id, reason in refused.items():
         waiting[job_id] = Waiting(job_id=job_id, by_ask=({reason: 1},))
-    order = [waiting[job.pk] for job in jobs if job.pk in waiting]
+    order = [waiting[job_id] for job_id in dict.fromkeys((*proposal.order, *refused)) if job_id in waiting]
     if not order:
         return
+    names = {node.id: node.hostname for node in snap.nodes}
+    kept = {found.job_id: found for found in proposal.reservations if found.job_id not in refused}
+    expected = {job.id: job.expected_s or None for job in snap.jobs}
     verdicts = [
-        {"job_id": verdict.job_id, "reasons": verdict.by_ask, "never": verdict.never, "position": position}
+        {
+            "job_id": verdict.job_id,
+            "reasons": verdict.by_ask,
+            "never": verdict.never,
+            "position": position,
+            "expected_s": expected.get(verdict.job_id),
+            **_kept(kept.get(verdict.job_id), names),
+        }
         for position, verdict in enumerate(order, 1)
     ]
     values: dict[str, Any] = {
         "at": database_now(),
         "refresh": REFRESH,
         "rule": proposal.rule,
-        "seed": seed,
-        "workload": workload,
+        "policy": snap.policy,
+        "seed": snap.seed,
+        "workload": snap.workload,
     }
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(RECORD, values | {"waiting": json.dumps(verdicts)})
+
+
+def _kept(found: Reservation | None, names: Mapping[int, str]) -> dict[str, Any]:
+    """Told to the minute: an estimate that moves by seconds is no news."""
+    if found is None:
+        return {}
+    begins = dt.datetime.fromtimestamp(math.ceil(found.begins_at / 60) * 60, dt.UTC)
+    nodes = sorted(names[node_id] for node_id in found.node_ids)
+    return {
+        "kept": {"nodes": nodes, "ask": found.ask_index, "awaits": list(found.awaits)},
+        "begins_at": begins.isoformat(),
+    }

@@ -85,8 +85,8 @@ def _act(job_ids: Sequence[int], order: Order, step: Step) -> Acted:
     _check(wanted, order)
     acted = Acted()
     with transaction.atomic(durable=True):
-        # no waiting for locks: who holds one is placing the job. In the order of the queue, as rounds write decisions
-        queue = Job.objects.filter(pk__in=wanted).order_by("-priority", "queued_at", "pk")
+        # no waiting for locks: who holds one is placing the job. In the order in which rounds write decisions
+        queue = Job.objects.filter(pk__in=wanted).order_by("pk")
         jobs = list(queue.select_for_update(no_key=True, skip_locked=True))
         now = database_now()
         for job in jobs:
@@ -178,5 +178,7 @@ def _explain(job: Job, reasons: list[dict[str, int]], now: dt.datetime) -> None:
         "reasons": reasons,
         "never": False,
         "position": None,
+        "kept": None,
+        "begins_at": None,
     }
     Decision.objects.update_or_create(job=job, attempt=None, defaults=values)

@@ -6,23 +6,27 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import lru_cache, partial
+from typing import Any
 
 from django.db import connection
 
 from ledger.clock import database_now
 from ledger.fields import Interval
 from ledger.models import HeadroomReserve, InventoryVersion, Job
-from ledger.vocabulary import Distance, Form, Interconnect
-from scheduler import workload
+from ledger.vocabulary import AskForm, Distance, Form, Interconnect, Span
+from scheduler import warm, workload
 from scheduler.changes import Stand, between, stand
+from scheduler.durations import Durations, kin
 from scheduler.engine.demand import workloads
+from scheduler.engine.ends import StayTable
 from scheduler.engine.fleet import Fleet
-from scheduler.engine.types import Ask, JobView, NodeView, Reserve, Snapshot
+from scheduler.engine.types import Ask, JobView, Likeness, NodeView, Reserve, Snapshot, Stay
 from scheduler.live import Live, Share, Use
 from scheduler.nodes import changed_nodes, read_nodes
+from scheduler.stays import Stays
 from scheduler.workload import Learnt
 
 QUEUE_LIMIT = 10_000  # jobs looked at in one tick
@@ -49,6 +53,8 @@ class Inventory:
     fleet: Fleet | None = None  # the engine's arrays of the same views, kept between ticks
     stale: set[int] = field(default_factory=set)  # nodes whose view is newer than the fleet's
     learnt: Learnt = field(default_factory=Learnt)  # the workload that the fleet is priced by
+    durations: Durations = field(default_factory=Durations)
+    stays: Stays = field(default_factory=Stays)
 
 
 _kept = Inventory()
@@ -56,7 +62,8 @@ _kept = Inventory()
 
 def forget() -> None:
     """Drop what is kept (tests, a new database)."""
-    _kept.stand = _kept.live.stand = None
+    _kept.stand = _kept.live.stand = _kept.stays.stand = _kept.durations.read_at = None
+    warm.forget()
 
 
 def reloads() -> int:
@@ -138,6 +145,26 @@ def live_shares() -> list[Share]:
     return [share for shares in _kept.live.shares.values() for share in shares]
 
 
+def stays_at(at: float) -> list[Stay]:
+    """What is on the nodes that node_views() just gave, and when it is expected to be gone."""
+    _kept.durations.follow()
+    _kept.stays.read()
+    return _kept.stays.all(_kept.live, _kept.durations, at)
+
+
+def stays_later(fleet: Fleet, at: float) -> Callable[[], StayTable]:
+    """The same for the fleet that fleet_of() just gave, to be worked out when it is asked for: what that takes of the
+    database is read now."""
+    _kept.durations.follow()
+    _kept.stays.read()
+    return partial(_kept.stays.table_of, fleet, _kept.live, _kept.durations, at)
+
+
+def projects_on(nodes: Collection[int]) -> dict[int, int]:
+    """By job that stays on one of these nodes: its project."""
+    return {fact.job_id: fact.project_id for fact in _kept.stays.facts.values() if fact.node_id in nodes}
+
+
 Taken = dict[int, tuple[list[Interval], list[Interval]]]
 
 
@@ -189,10 +216,15 @@ class QueuedJob:
 def job_view(job: Job | QueuedJob, over_quota: bool = False) -> JobView:
     if isinstance(job, QueuedJob):
         return replace(job.view, over_quota=True) if over_quota else job.view
+    first = job.asks[0] if job.asks else {}
+    nodes, cards = first.get("nodes", 1), first.get("cards_per_node", 1)
+    like = kin(job.simulated, job.by_id or 0, job.kind, job.name, nodes, cards)
+    _kept.durations.follow()
+    expected_s, surely_s = _kept.durations.expected(like, job.walltime_s)
     return JobView(
         id=job.pk,
         project_id=job.project_id,
-        asks=tuple(Ask(**ask) for ask in job.asks),
+        asks=tuple(_ask(ask) for ask in job.asks),
         cpu_milli=job.cpu_milli,
         host_memory_mib=job.host_memory_mib,
         interconnect=Interconnect(job.interconnect),
@@ -203,13 +235,19 @@ def job_view(job: Job | QueuedJob, over_quota: bool = False) -> JobView:
         simulated=job.simulated,
         key_work=job.key_work,
         over_quota=over_quota,
+        reproducible=job.reproducible,
+        like=_like(job.like),
+        warm=warm.warm_nodes([(job.data_paths, job.image)])[0],
+        expected_s=expected_s,
+        surely_s=surely_s,
     )
 
 
-# in the order of JobView's fields
+# after what a job is like, in the order of JobView's fields
 QUEUED = """
-SELECT j.id, j.project_id, j.asks::text, j.cpu_milli, j.host_memory_mib, j.interconnect, j.distance, j.labels::text,
-    j.priority, extract(epoch FROM j.submitted_at)::float8, j.simulated, j.key_work
+SELECT j.by_id, j.kind, j.name, j.walltime_s, nullif(j.data_paths, '[]')::text, j.image, j.like::text,
+    j.id, j.project_id, j.asks::text, j.cpu_milli, j.host_memory_mib, j.interconnect, j.distance, j.labels::text,
+    j.priority, extract(epoch FROM j.submitted_at)::float8, j.simulated, j.key_work, false, j.reproducible
 FROM ledger_job j JOIN ledger_project p ON p.id = j.project_id
 WHERE j.state = 'queued' AND j.held_at IS NULL AND p.state = 'active'
 ORDER BY j.priority DESC, j.queued_at, j.id LIMIT %s
@@ -217,27 +255,45 @@ ORDER BY j.priority DESC, j.queued_at, j.id LIMIT %s
 
 
 def queued_jobs(limit: int = QUEUE_LIMIT) -> list[QueuedJob]:
-    """Queued jobs that nobody holds back, of projects that take work, first come first served inside a priority."""
+    """Queued jobs that nobody holds back, of projects that take work; of each priority those that came first. In which
+    order they are looked at is the engine's."""
     with connection.cursor() as cursor:
         cursor.execute(QUEUED, [limit])
         rows = cursor.fetchall()
-    asks, labels, interconnects, distances = cache(_asks), cache(_labels), cache(Interconnect), cache(Distance)
-    return [
-        QueuedJob(
-            pk,
-            project_id,
-            JobView(
-                pk, project_id, asks(wanted), cpu, memory, interconnects(inside), distances(apart), labels(marks), *rest
-            ),
-        )
-        for pk, project_id, wanted, cpu, memory, inside, apart, marks, *rest in rows
-    ]
+    _kept.durations.follow()
+    holding = warm.warm_nodes([(json.loads(paths) if paths else (), image) for _, _, _, _, paths, image, *_ in rows])
+    return [_queued(row, warm_ids) for row, warm_ids in zip(rows, holding, strict=True)]
 
 
+def _like(stored: Mapping[str, Any] | None) -> Likeness | None:
+    return Likeness(stored["hardware"], stored["nodes"], Span(stored["span"])) if stored else None
+
+
+def _queued(row: Sequence[Any], warm_ids: frozenset[int]) -> QueuedJob:
+    who, kind, name, limit, _paths, _image, model, *view = row
+    pk, project_id, asks, cpu, memory, inside, apart, labels, priority, submitted_at, simulated, *rest = view
+    wanted = _asks(asks)
+    like = kin(simulated, who, kind, name, wanted[0].nodes, wanted[0].cards_per_node)
+    expected = _kept.durations.expected(like, limit)
+    wishes = Interconnect(inside), Distance(apart), _labels(labels)
+    rest += (_like(model and json.loads(model)), warm_ids, *expected)
+    return QueuedJob(
+        pk,
+        project_id,
+        JobView(pk, project_id, wanted, cpu, memory, *wishes, priority, submitted_at, simulated, *rest),
+    )
+
+
+def _ask(values: Mapping[str, Any]) -> Ask:
+    return Ask(**{**values, "form": AskForm(values["form"])})
+
+
+@lru_cache(1_000)
 def _asks(text: str) -> tuple[Ask, ...]:
-    return tuple(Ask(**ask) for ask in json.loads(text))
+    return tuple(_ask(ask) for ask in json.loads(text))
 
 
+@lru_cache(1_000)
 def _labels(text: str) -> frozenset[str]:
     return frozenset(json.loads(text))
 

@@ -1,14 +1,14 @@
 """What a job would get if it were submitted now: where, beside whom, or why it waits, until when, and what would start
 sooner. Reads only; the same engine, snapshot and rules as a tick, so the answer is the tick's answer of this moment.
 
-The expected time is the earliest one: running jobs are taken to end at their time limit, and jobs that are ahead in the
-queue and wait as well are not taken into account there.
+When a job is expected to start is told by playing the queue on: running work is expected to go on as long as jobs like
+it did, those ahead start as they find room, and nobody else comes. A queue or a fleet that is too long for that gives
+the earliest time instead: when enough has ended, whoever else waits for it.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -16,19 +16,28 @@ from typing import Any, Final
 from ledger.clock import database_now
 from ledger.models import HeadroomReserve, Job, NodeZone, Project
 from ledger.vocabulary import Form, ProjectState, Refusal
-from scheduler import quota, releases, snapshot
-from scheduler.engine.demand import workloads
+from scheduler import likeness, quota, snapshot
 from scheduler.engine.feasible import counted
-from scheduler.engine.fleet import Fleet
-from scheduler.engine.plan import Desk, queue_order
-from scheduler.engine.types import DEFAULT_RULE, JobView, MemberPlan, NodeView, Reserve
+from scheduler.engine.future import Future, World
+from scheduler.engine.plan import Desk
+from scheduler.engine.queueing import forecast
+from scheduler.engine.types import (
+    DEFAULT_RULE,
+    MemberPlan,
+    NodeView,
+    Placement,
+    Reserve,
+    Snapshot,
+    Stay,
+    Waiting,
+)
 from scheduler.possible import Limit, Sooner, changed_by, fleet_lock, limits, variants
-from scheduler.releases import Live
 
 SEED: Final = 1
 MOST_SOONER: Final = 4
-CLEANING: Final = dt.timedelta(seconds=30)  # from the end of the work until its cards are free
-OVERDUE: Final = dt.timedelta(seconds=60)  # what should be gone by now is taken to be free after this
+MOST_STEPS: Final = 64  # of the queue into the future,
+MOST_AHEAD: Final = 200  # with at most so many jobs ahead,
+MOST_WORK: Final = 200_000  # and steps times running members
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +54,8 @@ class Spot:
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """`verdict` is now, later, never or barred. `spots` say where (for later: where at `expected_at`); `barred` says
-    why the scheduler leaves the job out whatever is free."""
+    why the scheduler leaves the job out whatever is free. `expected_at` is the earliest time alone unless the jobs
+    ahead have been `played`."""
 
     verdict: str
     ask_index: int | None
@@ -54,8 +64,10 @@ class Outlook:
     by_ask: tuple[Mapping[str, int], ...]  # nodes refused by reason, one a wish
     ahead: int  # jobs before it in the queue
     expected_at: dt.datetime | None = None
+    played: bool = False
     next_ask_in_s: float | None = None  # when a later wish begins to count
     blockers: tuple[int, ...] = ()  # jobs that must end first
+    kept: tuple[str, ...] = ()  # host names of nodes that are kept for it meanwhile
     limits: tuple[Limit, ...] = ()
     sooner: tuple[Sooner, ...] = ()
     barred: Refusal | None = None
@@ -64,8 +76,7 @@ class Outlook:
 def candidate(data: Mapping[str, Any], project: Project) -> Job:
     """The job that `data` (a validated JobInput) would make at this moment; it is not saved."""
     now = database_now()
-    values = {name: value for name, value in data.items() if name != "project"}
-    return Job(**values, project=project, submitted_at=now, queued_at=now)
+    return Job(**likeness.columns(data), project=project, submitted_at=now, queued_at=now)
 
 
 def outlook(job: Job) -> Outlook:
@@ -100,109 +111,136 @@ class _Question:
 
     def __init__(self, job: Job) -> None:
         self.now = database_now()
+        self.at = self.now.timestamp()
         self.views = snapshot.node_views()
-        self.fleet = snapshot.fleet_of(self.views)
         self.reserves = reserves_at(self.now)
         view = snapshot.job_view(job, over_quota=job.pk in quota.over_quota([job]))
         self.job = replace(view, id=job.pk or 0)
-        self.ahead = self._ahead()
-
-    def _ahead(self) -> list[JobView]:
-        queue = [snapshot.job_view(job) for job in snapshot.queued_jobs() if job.pk != self.job.id]
-        mine = (-self.job.priority, self.job.submitted_at, self.job.id or float("inf"))
-        return [other for other in queue_order(queue) if (-other.priority, other.submitted_at, other.id) < mine]
-
-    def _desk(self, fleet: Fleet) -> Desk:
-        return Desk(fleet, self.reserves, at=self.now.timestamp(), seed=SEED, rule=DEFAULT_RULE)
+        self.queue = [snapshot.job_view(queued) for queued in snapshot.queued_jobs() if queued.pk != self.job.id]
 
     def answer(self) -> Outlook:
-        desk = self._desk(self.fleet)
-        for other in self.ahead:
-            desk.decide(other)
-        by_ask: list[Mapping[str, int]] = []
-        for number, ask in enumerate(self.job.asks):
-            early = desk.too_early(self.job, ask)
-            if early is not None:
-                by_ask.append({str(early): len(self.fleet)})
-                continue
-            verdict = desk.answer(self.job, ask)
-            by_ask.append({str(reason): n for reason, n in counted(verdict.codes).items()})
-            if verdict.members:
-                return self._now(number, [member for _, member in verdict.members], by_ask)
-        return self._waits(desk, by_ask)
+        fleet = snapshot.fleet_of(self.views)
+        stays = snapshot.stays_later(fleet, self.at)
+        desk = Desk(
+            fleet, self.reserves, at=self.at, seed=SEED, rule=DEFAULT_RULE, stays=stays, watched=self.job.id
+        )  # fmt: skip
+        self.ahead = 0
+        for decided in desk.decisions([*self.queue, self.job]):
+            if decided.job_id == self.job.id:
+                break
+            self.ahead += 1
+        found = desk.decided[self.job.id]
+        by_ask = tuple(
+            {str(verdict): len(fleet)}
+            if isinstance(verdict, Refusal)
+            else {str(reason): n for reason, n in counted(verdict.codes).items()}
+            for verdict in desk.seen
+        )
+        if isinstance(found, Placement):
+            return self._now(found, by_ask[: found.ask_index + 1])
+        return self._waits(desk, found, by_ask)
 
-    def _now(self, number: int, members: Sequence[MemberPlan], by_ask: Sequence[Mapping[str, int]]) -> Outlook:
-        nodes = {member.node_id for member in members}
-        live = releases.live(nodes)
+    def _now(self, found: Placement, by_ask: tuple[Mapping[str, int], ...]) -> Outlook:
         return Outlook(
             verdict="now",
-            ask_index=number,
-            spots=self._spots(members),
-            neighbours=tuple(sorted({row.project_id for row in live})),
-            by_ask=tuple(by_ask),
-            ahead=len(self.ahead),
+            ask_index=found.ask_index,
+            spots=self._spots(found.members),
+            neighbours=self._neighbours(found.members, self._stays()),
+            by_ask=by_ask,
+            ahead=self.ahead,
         )
 
-    def _waits(self, desk: Desk, by_ask: Sequence[Mapping[str, int]]) -> Outlook:
-        never = not self.job.over_quota and all(desk.answer(self.job, ask).never for ask in self.job.asks)
-        delays = [self.job.submitted_at + ask.after_s - self.now.timestamp() for ask in self.job.asks]
+    def _waits(self, desk: Desk, found: Waiting, by_ask: tuple[Mapping[str, int], ...]) -> Outlook:
+        never = found.never and not self.job.over_quota
+        kept = desk.reservations.get(self.job.id)
+        names = {view.id: view.hostname for view in self.views}
         waits = Outlook(
             verdict="never" if never else "later",
             ask_index=None,
             spots=(),
             neighbours=(),
-            by_ask=tuple(by_ask),
-            ahead=len(self.ahead),
-            next_ask_in_s=min((delay for delay in delays if delay > 0), default=None),
+            by_ask=by_ask,
+            ahead=self.ahead,
+            next_ask_in_s=found.next_ask_in_s,
             sooner=() if self.job.over_quota else tuple(self._sooner(desk)),
+            kept=tuple(sorted(names[node_id] for node_id in kept.node_ids)) if kept else (),
         )
-        later = waits if never or self.job.over_quota else self._later(waits)
+        later = waits if never or self.job.over_quota else self._later(desk, waits)
         if later.expected_at is None and not self.job.over_quota:
             later = replace(later, limits=tuple(limits(self.views, self.job)))
         return later
 
+    def _stays(self) -> list[Stay]:
+        return snapshot.stays_at(self.at)
+
     # -- when ----------------------------------------------------------------------------------------------------------
 
-    def _gone_at(self, row: Live) -> dt.datetime:
-        """What is closing is clean soon, and what has outlived its time limit is ended soon."""
-        return max(row.ends_at + CLEANING, self.now + OVERDUE)
+    def _later(self, desk: Desk, waits: Outlook) -> Outlook:
+        ahead = desk.order([*self.queue, self.job])[: self.ahead]
+        steps = min(MOST_STEPS, MOST_WORK // (len(self._stays()) + 1))
+        if len(ahead) <= MOST_AHEAD and steps:
+            world = self._world()
+            future = Future(world, self.at)
+            pending = future.pending([*ahead, self.job])
+            start = forecast(pending, future, future.policy, steps=steps, until=self.job.id).get(self.job.id)
+            found = future.decided.get(self.job.id)
+            if start is not None and isinstance(found, Placement):
+                return replace(self._then(waits, found, start.at, start.awaits, world.stays), played=True)
+        return self._earliest(waits)
 
-    def _later(self, waits: Outlook) -> Outlook:
-        """The first release after which a wish can be placed: more releases never hurt, so it is found by halving."""
-        live = sorted(releases.live(), key=lambda row: (self._gone_at(row), row.pk))
-        if not live:
-            return waits
-        world = _Releases(self.views, live)
-        lo, hi = 0, len(live)
-        if self._placed(world, hi) is None:
+    def _earliest(self, waits: Outlook) -> Outlook:
+        """The first end after which a wish can be placed: more of them never hurt, so it is found by halving."""
+        world = self._world()
+        by_end = sorted(world.stays, key=lambda stay: (stay.ends_at, stay.job_id, stay.node_id))
+        lo, hi, gone = 0, len(by_end), 0
+
+        def after(count: int) -> Placement | None:
+            nonlocal gone
+            if count > gone:
+                world.leave(by_end[gone:count])
+            else:
+                world.come(by_end[count:gone])
+            gone = count
+            desk = Desk(world.fleet, self.reserves, at=self.at, seed=SEED, rule=DEFAULT_RULE)
+            found = next(desk.decisions([self.job]))
+            return found if isinstance(found, Placement) else None
+
+        if not by_end or after(hi) is None:
             return waits
         while lo + 1 < hi:
             middle = (lo + hi) // 2
-            if self._placed(world, middle) is None:
-                lo = middle
-            else:
-                hi = middle
-        placed = self._placed(world, hi)
-        if placed is None:
+            lo, hi = (middle, hi) if after(middle) is None else (lo, middle)
+        found = after(hi)
+        if found is None:
             return waits
-        number, members = placed
-        nodes = {member.node_id for member in members}
+        nodes = {member.node_id for member in found.members}
+        awaits = dict.fromkeys(stay.job_id for stay in by_end[:hi] if stay.node_id in nodes)
+        return self._then(waits, found, by_end[hi - 1].ends_at, tuple(awaits), by_end[hi:])
+
+    def _world(self) -> World:
+        demand = snapshot.inventory().learnt.demand
+        stays = tuple(self._stays())
+        return World(Snapshot(self.at, SEED, self.views, (), tuple(self.reserves), DEFAULT_RULE, demand, stays=stays))
+
+    def _then(
+        self, waits: Outlook, found: Placement, at: float, awaits: tuple[int, ...], beside: Iterable[Stay]
+    ) -> Outlook:
+        """As it will be then, `beside` what is still there."""
+        running = {stay.job_id for stay in self._stays()}
         return replace(
             waits,
-            ask_index=number,
-            spots=self._spots(members),
-            neighbours=tuple(sorted({row.project_id for row in live[hi:] if row.node_id in nodes})),
-            expected_at=self._gone_at(live[hi - 1]).astimezone(dt.UTC),
-            blockers=tuple(dict.fromkeys(row.job_id for row in live[:hi] if row.node_id in nodes)),
+            ask_index=found.ask_index,
+            spots=self._spots(found.members),
+            neighbours=self._neighbours(found.members, beside),
+            expected_at=dt.datetime.fromtimestamp(max(at, self.at), dt.UTC),
+            blockers=tuple(job for job in awaits if job in running),
         )
 
-    def _placed(self, world: _Releases, count: int) -> tuple[int, list[MemberPlan]] | None:
-        desk = self._desk(world.after(count))
-        for number, ask in enumerate(self.job.asks):
-            members = desk.answer(self.job, ask).members
-            if members:
-                return number, [member for _, member in members]
-        return None
+    def _neighbours(self, members: Sequence[MemberPlan], beside: Iterable[Stay]) -> tuple[int, ...]:
+        """Projects that are then on these nodes."""
+        nodes = {member.node_id for member in members}
+        projects = snapshot.projects_on(nodes) | {job.id: job.project_id for job in self.queue}
+        return tuple(sorted({projects[s.job_id] for s in beside if s.node_id in nodes and s.job_id in projects}))
 
     # -- what else -----------------------------------------------------------------------------------------------------
 
@@ -231,41 +269,6 @@ def _spot(view: NodeView, member: MemberPlan) -> Spot:
     )
     models = sorted({by_id[share.card_id].model for share in member.shares})
     return Spot(view.id, view.hostname, member.form, ", ".join(models), tuple(cards))
-
-
-class _Releases:
-    """The fleet after the first `count` of the live allocations are gone; only nodes that differ are filled anew."""
-
-    def __init__(self, views: Sequence[NodeView], live: Sequence[Live]) -> None:
-        self.live = live
-        self.original = {view.id: view for view in views}
-        self.fleet = Fleet(views, workloads(snapshot.inventory().learnt.demand))
-        self.count = 0
-        self.by_node: dict[int, list[tuple[int, Live]]] = defaultdict(list)
-        for index, row in enumerate(live):
-            self.by_node[row.node_id].append((index, row))
-        self.empty = snapshot.inventory().empty
-        self.shares: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
-        for share in snapshot.live_shares():
-            self.shares[share[0]].append(share)
-        self.held_cards = {card.id for view in views for card in view.cards if card.held}
-
-    def after(self, count: int) -> Fleet:
-        lo, hi = sorted((self.count, count))
-        touched = {row.node_id for row in self.live[lo:hi] if row.node_id in self.original}
-        self.fleet.replace_nodes([self._view(node_id, count) for node_id in sorted(touched)])
-        self.count = count
-        return self.fleet
-
-    def _view(self, node_id: int, count: int) -> NodeView:
-        left = {
-            row.pk: (row.form, row.cpu_milli, row.host_memory_mib)
-            for index, row in self.by_node[node_id]
-            if index >= count
-        }
-        taken = [share for pk in left for share in self.shares[pk]]
-        held = self.original[node_id].held
-        return snapshot.filled(self.empty[node_id], left, snapshot.by_card(taken), held, self.held_cards)
 
 
 def zone_titles(node_ids: Iterable[int]) -> dict[int, str]:

@@ -32,7 +32,7 @@ class StateTransition(models.Model):
 class Allocation(models.Model):
     """One attempt's hold on one node for a period (open while it lasts)."""
 
-    attempt = models.ForeignKey(Attempt, on_delete=models.PROTECT, related_name="allocations")
+    attempt = models.ForeignKey(Attempt, on_delete=models.PROTECT, related_name="allocations", db_index=False)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="allocations")
     node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="allocations")
     rank = models.PositiveSmallIntegerField(default=0)  # position inside the gang
@@ -92,10 +92,16 @@ class Allocation(models.Model):
         return f"a{self.pk}"
 
 
+def _is_empty(multirange: str) -> models.Func:
+    return models.Func(models.F(multirange), function="isempty", output_field=models.BooleanField())
+
+
 class CardShare(models.Model):
     """The part of one card that an allocation holds. Its period follows the allocation's by foreign key."""
 
-    allocation = models.ForeignKey(Allocation, on_delete=models.PROTECT, related_name="shares", db_constraint=False)
+    allocation = models.ForeignKey(
+        Allocation, on_delete=models.PROTECT, related_name="shares", db_constraint=False, db_index=False
+    )
     seat = models.ForeignKey(CardSeat, on_delete=models.PROTECT, related_name="+", db_constraint=False)
     node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False)
     card = models.ForeignKey(Card, on_delete=models.PROTECT, related_name="shares", db_constraint=False)
@@ -116,6 +122,7 @@ class CardShare(models.Model):
             ExclusionConstraint(
                 name="compute_never_double_booked",
                 expressions=[("card", EQUAL), ("compute", OVERLAPS), ("period", OVERLAPS)],
+                condition=Q(Exact(_is_empty("compute"), False)),  # as a rule nothing is asked for
             ),
             ExclusionConstraint(
                 name="card_in_one_mig_mode",

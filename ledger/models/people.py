@@ -164,6 +164,7 @@ class QuotaGrant(models.Model):
     period = period_field()
     reason = models.CharField(max_length=500)
     by = models.ForeignKey(User, on_delete=models.PROTECT)
+    used_at_most = models.BigIntegerField(null=True, editable=False)  # kept by the database; null = to be summed
 
     class Meta:
         constraints = [

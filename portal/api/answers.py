@@ -11,6 +11,7 @@ from django.db.models import Count, Sum
 from ledger.models import Allocation, Card, CardSeat, CardShare, Hold, Job, Node, NodeZone, Project, User, Zone
 from ledger.vocabulary import JobState
 from portal.api.company import company_answer
+from portal.api.comparison import comparison, fingerprint_of
 from scheduler.models import Decision, Drift
 
 
@@ -42,7 +43,7 @@ def job_brief(job: Job) -> dict[str, Any]:
 
 def job_detail(job: Job, viewer: User) -> dict[str, Any]:
     """Everything a person who may see the job sees of it."""
-    attempts = list(job.attempts.order_by("n"))
+    attempts = list(job.attempts.select_related("decision").order_by("n"))
     newest = attempts[-1] if attempts else None
     allocations = list(
         Allocation.objects.filter(attempt__job=job)
@@ -57,6 +58,8 @@ def job_detail(job: Job, viewer: User) -> dict[str, Any]:
         "interconnect": job.interconnect,
         "distance": job.distance,
         "labels": job.labels,
+        "reproducible": job.reproducible,
+        "like_job": job.like_job_id,
         "command": job.command,
         "environment": job.environment,
         "image": job.image,
@@ -75,12 +78,14 @@ def job_detail(job: Job, viewer: User) -> dict[str, Any]:
                 "message": a.message,
                 "opened": _iso(a.opened_at),
                 "ended": _iso(a.ended_at),
+                "fingerprint": fingerprint_of(a),
             }
             for a in attempts
         ],
+        "comparison": comparison(newest, job.like_job_id, viewer) if newest and job.like_job_id else None,
         "placement": _placement(current),
         **company_answer(job, current, viewer),
-        "reasons": _reasons(job),
+        "reasons": _reasons(job, viewer),
         "usage": _usage(allocations),
     }
 
@@ -142,7 +147,7 @@ def _readings(card: Card) -> dict[str, Any] | None:
     }
 
 
-def _reasons(job: Job) -> dict[str, Any] | None:
+def _reasons(job: Job, viewer: User) -> dict[str, Any] | None:
     """Why it waits (while queued), else why it was placed where it is."""
     decisions = Decision.objects.filter(job=job)
     if job.state == JobState.QUEUED:
@@ -154,13 +159,32 @@ def _reasons(job: Job) -> dict[str, Any] | None:
     return {
         "placed": decision.attempt_id is not None,
         "rule": decision.rule,
+        "policy": decision.policy,
         "ask_index": decision.ask_index,
         "by_ask": decision.reasons,
         "best": decision.scores,
+        "warm": decision.warm,
         "never": decision.never,
         "position": decision.position,
+        "expected_s": decision.expected_s,
+        "kept": _kept(decision, viewer),
         "since": _iso(decision.first_at),
         "at": _iso(decision.at),
+    }
+
+
+def _kept(decision: Decision, viewer: User) -> dict[str, Any] | None:
+    """Nodes that are kept for a waiting job; of the jobs whose ends it waits for, those that the person may see."""
+    if decision.kept is None:
+        return None
+    awaits = decision.kept["awaits"]
+    seen = list(Job.objects.visible_to(viewer).filter(pk__in=awaits).order_by("pk").values_list("pk", flat=True))
+    return {
+        "nodes": decision.kept["nodes"],
+        "ask_index": decision.kept["ask"],
+        "from": _iso(decision.begins_at),
+        "awaits": seen,
+        "awaits_others": len(awaits) - len(seen),
     }
 
 

@@ -39,7 +39,8 @@ class Nearest(Func):
 
 
 def waiting_jobs(user: User) -> QuerySet[Job]:
-    """Queued jobs that the person may see, with `cause` and `place`, their position at the last round."""
+    """Queued jobs that the person may see, with `cause` and `place`, their position at the last round, and what is
+    `kept` for them from when on."""
     decision = FilteredRelation("decisions", condition=Q(decisions__attempt=None))
     cause = Case(
         When(held_at__isnull=False, then=Value(str(Refusal.HELD_BY_OPERATOR))),
@@ -51,7 +52,8 @@ def waiting_jobs(user: User) -> QuerySet[Job]:
     )
     place = Case(When(held_at__isnull=True, then=F("decision__position")), output_field=IntegerField())
     jobs = Job.objects.visible_to(user).filter(state=JobState.QUEUED)
-    return jobs.annotate(decision=decision).annotate(cause=cause, place=place)
+    kept = {"kept": F("decision__kept"), "begins_at": F("decision__begins_at")}
+    return jobs.annotate(decision=decision).annotate(cause=cause, place=place, **kept)
 
 
 @dataclass(frozen=True)

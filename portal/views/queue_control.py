@@ -32,10 +32,12 @@ from portal.views.job_filter import narrowed
 from portal.views.ops_gate import for_operators
 from portal.views.ops_waiting import waiting_jobs
 from scheduler import queue_control
+from scheduler.engine.queueing import POLICIES
+from scheduler.engine.types import DEFAULT_POLICY
 from scheduler.queue_control import Acted, Order
 
 MOST_KEYS, MOST_TOLD = 1000, 10  # keys looked at; jobs left alone that are named one by one
-QUEUE_ORDER: Final = ("-priority", "queued_at")
+QUEUE_ORDER: Final = ("-priority", "place", "queued_at")  # of a priority, who has no place yet comes last
 
 
 def _asks(job: Any) -> str:
@@ -50,6 +52,9 @@ COLUMNS: Final = (
     Column("by", gettext_lazy("By"), lambda j: j.by.username, sort=("by__username",)),
     Column("asks", gettext_lazy("Asked for"), _asks, "ops/cells/asks.html"),
     Column("cause", gettext_lazy("Cause"), lambda j: str(ops_words.cause(j.cause)), "ops/cells/cause.html", ("cause",)),
+    Column(
+        "kept", gettext_lazy("Kept for it"), lambda j: " ".join((j.kept or {}).get("nodes", ())), "ops/cells/kept.html"
+    ),
     Column("since", gettext_lazy("Waits since"), lambda j: j.queued_at, sort=("queued_at",)),
     Column("priority", gettext_lazy("Priority"), lambda j: j.priority, sort=("priority",), number=True),
     Column("hardware", gettext_lazy("Hardware"), lambda j: _hardware(j.simulated), sort=("simulated",), shown=False),
@@ -75,13 +80,14 @@ def queue(request: HttpRequest) -> HttpResponseBase:
         columns=(*COLUMNS, ACT_COLUMN) if user.operates and not exporting else COLUMNS,
         records=_filtered(waiting_jobs(user).select_related("project", "by", "held_by"), form.chosen),
         form=form,
-        order=("-priority", "queued_at", "pk"),
+        order=(*QUEUE_ORDER, "pk"),
         key=lambda job: str(job.pk),
         actions=acts if user.operates else (),
     )
     if (file := table.export()) is not None:
         return file
-    return render(request, "ops/queue.html", {"form": form, "t": table.context(), "filtered": table.filtered})
+    context = {"form": form, "t": table.context(), "filtered": table.filtered, "policy": POLICIES[DEFAULT_POLICY]}
+    return render(request, "ops/queue.html", context)
 
 
 def _filtered(jobs: QuerySet[Job], chosen: dict[str, Any]) -> QuerySet[Job]:

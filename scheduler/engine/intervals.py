@@ -38,6 +38,11 @@ def gaps(busy: Iterable[Interval], size: int) -> Intervals:
     return tuple(out)
 
 
+def minus(busy: Intervals, gone: Intervals, size: int) -> Intervals:
+    """What is left of `busy` within [0, size)."""
+    return gaps(gaps(busy, size) + gone, size)
+
+
 def best_fit(free: Intervals, amount: int) -> Intervals:
     """The low end of the smallest gap that holds `amount`; without one, as few pieces as possible. 0 takes none."""
     if amount <= 0:

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ledger.vocabulary import COMPUTE_UNITS
-from scheduler.engine.types import Ask, CardView, Demand, JobView, NodeView, Plan, Snapshot
+from ledger.vocabulary import COMPUTE_UNITS, AskForm
+from scheduler.engine.types import Ask, CardView, Demand, JobView, NodeView, Plan, Snapshot, Stay
 
 LARGEST_AMOUNT: Final = 2**40  # leaves room to add up a fleet in 64 bits
 AMOUNTS: Final[dict[type, tuple[str, ...]]] = {
     CardView: ("slot", "memory_mib"),
     NodeView: ("cpu_milli", "host_memory_mib", "cpu_milli_used", "host_memory_mib_used", "allocations"),
     Ask: ("cards_per_node", "memory_mib", "after_s", "compute_milli"),
-    JobView: ("cpu_milli", "host_memory_mib"),
+    JobView: ("cpu_milli", "host_memory_mib", "expected_s"),
+    Stay: ("cpu_milli", "host_memory_mib"),
     Demand: ("cards", "memory_mib", "cpu_milli", "host_memory_mib", "count"),
 }
 
@@ -34,6 +35,8 @@ def check_snapshot_values(snapshot: Snapshot) -> None:
         _at_least(reserve.mib, 0, f"reserves[{n}].mib")
     for n, demand in enumerate(snapshot.demand):
         _check_amounts(demand, f"demand[{n}]")
+    for n, stay in enumerate(snapshot.stays):
+        _check_stay(stay, f"stays[{n}]")
 
 
 def check_plan_values(plan: Plan) -> None:
@@ -67,14 +70,29 @@ def _check_node(node: NodeView, where: str) -> None:
 
 def _check_job(job: JobView, where: str) -> None:
     _check_amounts(job, where)
+    if job.surely_s is not None:
+        _at_least(job.surely_s, 0, f"{where}.surely_s")
     if not job.asks:
         raise ValueError(f"{where}.asks: must not be empty")
+    if job.reproducible and any(ask.form is not AskForm.WHOLE for ask in job.asks):
+        raise ValueError(f"{where}.reproducible: every ask must be for whole machines")
+    if job.like is not None:
+        _at_least(job.like.nodes, 1, f"{where}.like.nodes")
+        if not job.reproducible:
+            raise ValueError(f"{where}.like: must not be there unless the job is reproducible")
     for n, ask in enumerate(job.asks):
         inside = f"{where}.asks[{n}]"
         _check_amounts(ask, inside)
         _at_least(ask.nodes, 1, f"{inside}.nodes")
         if ask.compute_milli > COMPUTE_UNITS:
             raise ValueError(f"{inside}.compute_milli: must be at most {COMPUTE_UNITS}, got {ask.compute_milli}")
+
+
+def _check_stay(stay: Stay, where: str) -> None:
+    _check_amounts(stay, where)
+    for n, (_card, memory, compute) in enumerate(stay.cards):
+        _check_intervals(memory, None, f"{where}.cards[{n}][1]")
+        _check_intervals(compute, COMPUTE_UNITS, f"{where}.cards[{n}][2]")
 
 
 def _check_amounts(thing: object, where: str) -> None:

@@ -6,58 +6,46 @@ changed. Between ticks keep one Fleet, correct it with `replace_nodes`, and call
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
-from ledger.vocabulary import Distance, Refusal
+from ledger.vocabulary import AskForm, Refusal
 from scheduler.engine import feasible
-from scheduler.engine.answers import answer, best, columns_of, ranked
-from scheduler.engine.arrays import Bools, Codes, Ints, Rows
-from scheduler.engine.cards import build
+from scheduler.engine.answers import answer
+from scheduler.engine.arrays import Bools, Rows
 from scheduler.engine.demand import workloads
+from scheduler.engine.ends import NEVER, Ends, StayTable
 from scheduler.engine.fleet import Fleet
-from scheduler.engine.headroom import Headroom
-from scheduler.engine.near import groups
-from scheduler.engine.score import POINTS, RULES, THRIFTY
+from scheduler.engine.judge import FREE, Judge, Question, Verdict, question_of
+from scheduler.engine.kept import Bar
+from scheduler.engine.near import required
+from scheduler.engine.queueing import POLICIES, Ground, Keepers, Pending, Start, in_order, walk
+from scheduler.engine.score import POINTS
 from scheduler.engine.shape import Shape, shapes_of
-from scheduler.engine.ties import node_ranks
-from scheduler.engine.types import DEFAULT_RULE, Ask, JobView, MemberPlan, Placement, Plan, Reserve, Snapshot, Waiting
+from scheduler.engine.types import (
+    DEFAULT_POLICY,
+    DEFAULT_RULE,
+    Ask,
+    JobView,
+    MemberPlan,
+    Placement,
+    Plan,
+    Reservation,
+    Reserve,
+    Snapshot,
+    Stay,
+    Waiting,
+)
 
-SCORES_SHOWN: Final = 5
 NodeVerdict = tuple[str, int, Refusal | None, float | None]  # hostname, ask's number, refusal, score
-Members = list[tuple[int, MemberPlan]]  # row, member
-Shown = tuple[tuple[int, float], ...]  # node id, score
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """An ask with everything of its job that bears on the answer. Equal questions have equal answers."""
-
-    shapes: tuple[Shape, ...]
-    nodes: int
-    distance: Distance
-    key_work: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """`codes` and `points` by row, over all forms of the ask; `members` empty when the ask can't be placed. `best`
-    are the first few rows of the form that was chosen, with their points."""
-
-    codes: Codes
-    points: Ints
-    members: Members
-    best: Shown
-    never: bool
 
 
 def plan(snapshot: Snapshot) -> Plan:
-    """Decide every job of the snapshot. ValueError for a rule that isn't known or two nodes with one id."""
-    desk = _desk_for(snapshot)
-    return _decide_all(desk, snapshot.jobs, snapshot.rule)
+    """Decide every job of the snapshot. ValueError for a rule or policy that isn't known or two nodes with one id."""
+    return _decide_all(_desk_for(snapshot), snapshot.jobs)
 
 
 def plan_fleet(
@@ -68,15 +56,17 @@ def plan_fleet(
     at: float,
     seed: int,
     rule: str = DEFAULT_RULE,
+    policy: str = DEFAULT_POLICY,
+    stays: Callable[[], StayTable] | None = None,
 ) -> Plan:
-    """The same on a fleet that is kept between ticks; the fleet itself is left as it is."""
-    return _decide_all(Desk(fleet, reserves, at=at, seed=seed, rule=rule), jobs, rule)
+    """The same on a fleet that is kept between ticks; the fleet itself is left as it is. `stays` is only asked when a
+    job has to wait that may have nodes kept for it."""
+    return _decide_all(Desk(fleet, reserves, at=at, seed=seed, rule=rule, policy=policy, stays=stays), jobs)
 
 
 def explain(snapshot: Snapshot, job_id: int) -> Placement | Waiting:
     """What the plan says about one job, after the jobs ahead of it. ValueError when it isn't in the snapshot."""
-    desk, job = _desk_before(snapshot, job_id)
-    return desk.decide(job)
+    return _desk_after(snapshot, job_id).decided[job_id]
 
 
 def explain_nodes(snapshot: Snapshot, job_id: int) -> list[NodeVerdict]:
@@ -84,14 +74,12 @@ def explain_nodes(snapshot: Snapshot, job_id: int) -> list[NodeVerdict]:
 
     A feasible node has a score and no refusal; when the gang as a whole fails it has both.
     """
-    desk, job = _desk_before(snapshot, job_id)
+    desk = _desk_after(snapshot, job_id)
     out: list[NodeVerdict] = []
-    for number, ask in enumerate(job.asks):
-        early = desk.too_early(job, ask)
-        if early is not None:
-            out += [(node.hostname, number, early, None) for node in desk.fleet.views]
+    for number, verdict in enumerate(desk.seen):
+        if isinstance(verdict, Refusal):
+            out += [(node.hostname, number, verdict, None) for node in desk.fleet.views]
             continue
-        verdict = desk.answer(job, ask)
         for row, node in enumerate(desk.fleet.views):
             code = int(verdict.codes[row])
             scored = code == 0 or code > feasible.HEADROOM
@@ -100,46 +88,180 @@ def explain_nodes(snapshot: Snapshot, job_id: int) -> list[NodeVerdict]:
     return sorted(out, key=lambda line: (line[1], line[0]))
 
 
-def queue_order(jobs: Iterable[JobView]) -> list[JobView]:
-    return sorted(jobs, key=lambda job: (-job.priority, job.submitted_at, job.id))
+def queue_order(snapshot: Snapshot) -> list[JobView]:
+    """Its jobs, the first to be looked at first."""
+    return _desk_for(snapshot).order(snapshot.jobs)
 
 
-def _desk_for(snapshot: Snapshot) -> Desk:
+def _desk_for(snapshot: Snapshot, watched: int | None = None) -> Desk:
     fleet = Fleet(snapshot.nodes, workloads(snapshot.demand))
-    return Desk(fleet, snapshot.reserves, at=snapshot.at, seed=snapshot.seed, rule=snapshot.rule)
-
-
-def _desk_before(snapshot: Snapshot, job_id: int) -> tuple[Desk, JobView]:
-    desk = _desk_for(snapshot)
-    for job in queue_order(snapshot.jobs):
-        if job.id == job_id:
-            return desk, job
-        desk.decide(job)
-    raise ValueError(f"job {job_id} is not in the snapshot")
-
-
-def _decide_all(desk: Desk, jobs: Iterable[JobView], rule: str) -> Plan:
-    decided = [desk.decide(job) for job in queue_order(jobs)]
-    return Plan(
-        rule=rule,
-        placements=tuple(d for d in decided if isinstance(d, Placement)),
-        waiting=tuple(d for d in decided if isinstance(d, Waiting)),
+    return Desk(
+        fleet,
+        snapshot.reserves,
+        at=snapshot.at,
+        seed=snapshot.seed,
+        rule=snapshot.rule,
+        policy=snapshot.policy,
+        stays=lambda: StayTable(fleet, snapshot.stays),
+        watched=watched,
     )
 
 
-class Desk:
-    """One plan under way: the working copy and what is known about it."""
+def _desk_after(snapshot: Snapshot, job_id: int) -> Desk:
+    desk = _desk_for(snapshot, watched=job_id)
+    for decided in desk.decisions(snapshot.jobs):
+        if decided.job_id == job_id:
+            return desk
+    raise ValueError(f"job {job_id} is not in the snapshot")
 
-    def __init__(self, fleet: Fleet, reserves: Iterable[Reserve], *, at: float, seed: int, rule: str) -> None:
-        if rule not in RULES:
-            raise ValueError(f"rule {rule!r} is not known; known are {', '.join(sorted(RULES))}")
-        self.fleet = fleet.fork(rule, node_ranks(seed, fleet.fixed.ids))
-        self.headroom = Headroom(self.fleet, reserves)
-        self.at, self.seed, self.rule = at, seed, rule
-        self.known: dict[Question, tuple[int, Verdict, dict[Refusal, int]]] = {}
 
-    def decide(self, job: JobView) -> Placement | Waiting:
+def _decide_all(desk: Desk, jobs: Iterable[JobView]) -> Plan:
+    for _ in desk.decisions(jobs):
+        pass
+    return desk.plan()
+
+
+class Desk(Judge):
+    """One plan under way: the working copy and what is known about it. The Ground that the queue starts its jobs on."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        reserves: Iterable[Reserve],
+        *,
+        at: float,
+        seed: int,
+        rule: str,
+        policy: str = DEFAULT_POLICY,
+        stays: Callable[[], StayTable] | None = None,
+        watched: int | None = None,
+    ) -> None:
+        """What is `seen` of the watched job is kept: what was found for each of its asks when its turn came."""
+        super().__init__(fleet, reserves, at=at, seed=seed, rule=rule)
+        if policy not in POLICIES:
+            raise ValueError(f"policy {policy!r} is not known; known are {', '.join(sorted(POLICIES))}")
+        self.policy = POLICIES[policy]
+        self.stays = stays
+        self.placed: list[Stay] = []  # by this plan
+        self.hopeless: set[tuple[Question, ...]] = set()  # for which nothing can be kept
+        self.jobs: dict[int, JobView] = {}
+        self.decided: dict[int, Placement | Waiting] = {}
+        self.reservations: dict[int, Reservation] = {}
+        self.watched, self.seen = watched, list[Verdict | Refusal]()
+
+    def decisions(self, jobs: Iterable[JobView]) -> Iterator[Placement | Waiting]:
+        """Each job's, in the order of the queue, as it is made."""
+        for step in walk(self.pending(jobs), self, self.policy):
+            yield self.decided[step.job.id]
+
+    def plan(self) -> Plan:
+        """All that was decided so far."""
+        decided = self.decided.values()
+        return Plan(
+            rule=self.rule,
+            placements=tuple(d for d in decided if isinstance(d, Placement)),
+            waiting=tuple(d for d in decided if isinstance(d, Waiting)),
+            reservations=tuple(self.reservations.values()),
+            order=tuple(self.decided),
+        )
+
+    def order(self, jobs: Iterable[JobView]) -> list[JobView]:
+        """These jobs as the queue has them now, the first to be looked at first."""
+        return [self.jobs[one.id] for one in in_order(self.pending(jobs), self.at, self.policy)]
+
+    def pending(self, jobs: Iterable[JobView]) -> list[Pending]:
+        """These jobs as the queue sees them; they may then be started and reserved for."""
+        jobs = list(jobs)
+        self.jobs.update((job.id, job) for job in jobs)
+        card, _, width = self.fleet.yardsticks
+        return [_pending(job, card, width) for job in jobs]
+
+    def start(self, pending: Pending, keepers: Keepers) -> Start | None:
         """The first ask that can be placed wins, and is booked on the working copy."""
+        job = self.jobs[pending.id]
+        bar = self._bar(pending, keepers)
+        if job.id == self.watched:
+            self.seen = [self.too_early(job, ask) or self._open(job, ask, bar)[0] for ask in job.asks]
+        decided = self.decided[job.id] = self._decide(job, pending, bar)
+        if isinstance(decided, Waiting):
+            return None
+        return Start(job.id, self.at, tuple(self.fleet.row_of[member.node_id] for member in decided.members), ())
+
+    def reserve(self, pending: Pending, keepers: Keepers) -> Start | None:
+        """On the ask that is expected to find room first, if it has to wait for any: where there is room already, what
+        keeps the job waiting is no running work."""
+        job = self.jobs[pending.id]
+        waits = self.decided[job.id]
+        like = tuple(question_of(job, ask) for ask in job.asks)
+        if job.over_quota or (isinstance(waits, Waiting) and waits.never) or like in self.hopeless:
+            return None
+        options = [
+            (begins, number, shape, rows)
+            for number, ask in enumerate(job.asks)
+            for shape in shapes_of(job, ask)
+            for begins, rows in self._first_room(job, ask, shape, bool(keepers))
+        ]
+        begins, number, shape, rows = min(options, key=lambda option: option[:2], default=(NEVER, 0, None, None))
+        if shape is None or rows is None or begins <= self.at:
+            self.hopeless.add(like)  # the longer a plan, the less there is
+            return None
+        awaits = {job_id for row in rows.tolist() for job_id in self.ends.table.on(row, until=begins)[0].tolist()}
+        self.kept.keep(rows, begins, shape, self.ends)
+        nodes = tuple(self.fleet.fixed.ids[rows].tolist())
+        self.reservations[job.id] = Reservation(job.id, number, begins, nodes, tuple(sorted(awaits)))
+        return Start(job.id, begins, tuple(rows.tolist()), tuple(sorted(awaits)))
+
+    def contested(self, pending: Pending) -> bool:
+        job, kept = self.jobs[pending.id], self.kept.rows
+        return bool(kept.any()) and any(
+            bool((answer(self.fleet, shape, self.rule).codes[kept] > feasible.STANDING).any())
+            for ask in job.asks
+            for shape in shapes_of(job, ask)
+        )
+
+    def later(self) -> tuple[Ground, Mapping[int, int]] | None:
+        return None
+
+    def _first_room(self, job: JobView, ask: Ask, shape: Shape, keep_out: bool) -> Iterator[tuple[float, Rows]]:
+        """When the shape is expected to find its nodes first, and which; nothing where it is never."""
+        when = self.ends.room_at(shape, answer(self.fleet, shape, self.rule).codes, self.at)
+        when = np.where(self.kept.rows, NEVER, when)
+        if keep_out:
+            when[self.fleet.now.allocations == 0] = NEVER
+        best: tuple[float, Rows] | None = None
+        for rows in required(self.fleet, ask.nodes, job.distance, job.like, alike=job.reproducible):
+            first = rows[np.argsort(when[rows], kind="stable")[: ask.nodes]]
+            begins = float(when[first].max()) if len(first) == ask.nodes else NEVER
+            if begins < (NEVER if best is None else best[0]):
+                best = begins, np.sort(first)
+        if best is not None:
+            yield max(best[0], job.submitted_at + ask.after_s), best[1]
+
+    @cached_property
+    def ends(self) -> Ends:
+        return Ends(self.fleet, StayTable(self.fleet) if self.stays is None else self.stays())
+
+    def _bar(self, pending: Pending, keepers: Keepers) -> Bar:
+        spared = None
+        if keepers:
+            spared = pending.priority
+            if spared not in self.kept.spared:
+                self.kept.spared[spared] = self._waited_for(keepers)
+        return self.kept.bar(self.at + pending.surely_s, spared)
+
+    def _waited_for(self, keepers: Keepers) -> Bools:
+        """(n,): rows that any of these may get as a whole machine, by those that will get enough of them."""
+        out = np.zeros(len(self.fleet), dtype=np.bool_)
+        for job in (self.jobs[one.id] for one in keepers):
+            for ask in job.asks if not job.over_quota else ():
+                for shape in shapes_of(job, ask):
+                    able = answer(self.fleet, shape, self.rule).codes
+                    able = (able == 0) | (able > feasible.STANDING)
+                    if int(able.sum()) >= ask.nodes:
+                        out |= able
+        return out
+
+    def _decide(self, job: JobView, pending: Pending, bar: Bar) -> Placement | Waiting:
         if job.over_quota:
             return self._wait(job, [{Refusal.QUOTA: len(self.fleet)} for _ in job.asks])
         by_ask: list[dict[Refusal, int]] = []
@@ -148,9 +270,9 @@ class Desk:
             if early is not None:
                 by_ask.append({early: len(self.fleet)})
                 continue
-            verdict, counts = self._look(_question(job, ask))
+            verdict, counts = self._open(job, ask, bar)
             if verdict.members:
-                return self._place(job, number, verdict, counts)
+                return self._place(job, number, verdict, counts, pending)
             by_ask.append(dict(counts))
         return self._wait(job, by_ask)
 
@@ -160,117 +282,55 @@ class Desk:
             return Refusal.QUOTA
         return Refusal.ASK_LATER if self.at < job.submitted_at + ask.after_s else None
 
-    def answer(self, job: JobView, ask: Ask) -> Verdict:
-        return self._look(_question(job, ask))[0]
+    def _open(self, job: JobView, ask: Ask, bar: Bar) -> tuple[Verdict, dict[Refusal, int]]:
+        """What the ask gets of the rows that the bar leaves open. Where it gets none that are shut anyway, that is what
+        everybody gets."""
+        question = question_of(job, ask)
+        found = self.look(question)
+        if bar != FREE and any(
+            self.kept.shut(bar, shape, np.array([row for row, _ in found[0].members], dtype=np.intp)).any()
+            for shape in question.shapes
+        ):
+            found = self.look(replace(question, bar=bar))
+        return found
 
-    def _look(self, question: Question) -> tuple[Verdict, dict[Refusal, int]]:
-        """A verdict stays true until something is placed: a long queue of equal jobs is looked at once."""
-        version = len(self.fleet.log)
-        found = self.known.get(question)
-        if found is None or found[0] != version:
-            verdict = self._judge(question)
-            found = self.known[question] = (version, verdict, feasible.counted(verdict.codes))
-        return found[1], found[2]
-
-    def _judge(self, question: Question) -> Verdict:
-        """All forms of the ask; of several that are ready the one that takes the least wins (a small job does not get
-        a whole machine that it did not ask for), then the best mean score, then the order of FORMS."""
-        verdicts = [self._judge_form(question, shape) for shape in question.shapes]
-        if len(verdicts) == 1:
-            return verdicts[0]
-        codes = np.stack([v.codes for v in verdicts])
-        ready = codes == 0
-        scored = ready | (codes > feasible.HEADROOM)
-        points = np.where(scored, np.stack([v.points for v in verdicts]), 0).max(axis=0)
-        chosen = max(verdicts, key=self._preference)
-        nearest = np.where(ready.any(axis=0), 0, codes.max(axis=0)).astype(np.int8)
-        return Verdict(nearest, points, chosen.members, chosen.best, all(v.never for v in verdicts))
-
-    def _preference(self, verdict: Verdict) -> tuple[bool, int, float]:
-        """The greatest is taken: a form that is ready, that takes little, that scores high."""
-        taken = _card_memory(verdict.members) if self.rule in THRIFTY else 0
-        return bool(verdict.members), -taken, _mean_score(verdict.members)
-
-    def _judge_form(self, question: Question, shape: Shape) -> Verdict:
-        found = answer(self.fleet, shape, self.rule)
-        codes = found.codes.copy()
-        rows: Rows = np.flatnonzero(codes == 0)
-        few = max(SCORES_SHOWN, question.nodes)
-        if question.key_work or not self.headroom.reserved:
-            first = best(self.fleet, found, few)
-        else:
-            short = self.headroom.refused(shape, rows)
-            codes[rows[short]] = feasible.HEADROOM
-            rows = rows[~short]
-            first = ranked(self.fleet, rows, found.points, few)
-        members, problem = self._gang(question, shape, rows, first, found.points)
-        codes[rows] = problem
-        never = not members and self._never(question, feasible.could_ever(found.codes))
-        ids = self.fleet.fixed.ids
-        shown = tuple((int(ids[row]), float(found.points[row]) / POINTS) for row in first[:SCORES_SHOWN])
-        return Verdict(codes, found.points, members, shown, never)
-
-    def _gang(self, question: Question, shape: Shape, rows: Rows, first: Rows, points: Ints) -> tuple[Members, int]:
-        """All members or none, and then the code that says why."""
-        nodes, distance = question.nodes, question.distance
-        if len(rows) < nodes:
-            return [], feasible.GANG
-        if nodes == 1 or distance is Distance.ANY:  # as a rule the best few will do, without sorting the rest
-            members = self._members(question, shape, first, points)
-            if members:
-                return members, 0
-        rows = ranked(self.fleet, rows, points)
-        problem = feasible.LEAF
-        for group in groups(self.fleet, rows, points[rows], nodes=nodes, distance=distance, seed=self.seed):
-            members = self._members(question, shape, group, points)
-            if members:
-                return members, 0
-            problem = feasible.HEADROOM
-        return [], problem
-
-    def _members(self, question: Question, shape: Shape, rows: Rows, points: Ints) -> Members:
-        """One member on each of the first rows that together leave every reserve alone."""
-        left = None if question.key_work or not self.headroom.reserved else self.headroom.copy()
-        members: Members = []
-        for row in rows.tolist():
-            columns = columns_of(self.fleet, row, shape, {} if left is None else left.of(row))
-            if columns is None:
-                continue
-            member = build(self.fleet, row, shape, columns, float(points[row]) / POINTS)
-            members.append((row, member))
-            if len(members) == question.nodes:
-                return members
-            if left is not None:
-                left.after(row, member)
-        return []
-
-    def _never(self, question: Question, ever: Bools) -> bool:
-        if question.distance is not Distance.SAME_LEAF or question.nodes == 1:
-            return int(ever.sum()) < question.nodes
-        leaves = self.fleet.fixed.places[0, ever]
-        return int(np.bincount(leaves[leaves >= 0], minlength=1).max()) < question.nodes
-
-    def _place(self, job: JobView, number: int, verdict: Verdict, counts: dict[Refusal, int]) -> Placement:
+    def _place(
+        self, job: JobView, number: int, verdict: Verdict, counts: dict[Refusal, int], pending: Pending
+    ) -> Placement:
         for row, member in verdict.members:
             self.headroom.after(row, member)
             self.fleet.take(row, member)
-        return Placement(job.id, number, tuple(member for _, member in verdict.members), dict(counts), verdict.best)
+            self.kept.take(row, member, self.at + pending.surely_s)
+            if job.expected_s:
+                self.placed.append(_stay(job, member, self.at + job.expected_s))
+        members = tuple(member for _, member in verdict.members)
+        return Placement(job.id, number, members, dict(counts), verdict.best, verdict.warm)
 
     def _wait(self, job: JobView, by_ask: list[dict[Refusal, int]]) -> Waiting:
         delays = [job.submitted_at + ask.after_s - self.at for ask in job.asks]
         later = [delay for delay in delays if delay > 0]
-        never = all(self._look(_question(job, ask))[0].never for ask in job.asks)
+        never = all(self.look(question_of(job, ask))[0].never for ask in job.asks)
         return Waiting(job.id, tuple(by_ask), never, min(later, default=None))
 
 
-def _question(job: JobView, ask: Ask) -> Question:
-    return Question(shapes_of(job, ask), ask.nodes, job.distance, job.key_work)
+def _stay(job: JobView, member: MemberPlan, ends_at: float) -> Stay:
+    cards = tuple((share.card_id, share.memory, share.compute) for share in member.shares)
+    return Stay(job.id, member.node_id, member.form, ends_at, member.cpu_milli, member.host_memory_mib, cards)
 
 
-def _card_memory(members: Members) -> int:
-    """MiB of all cards together."""
-    return sum(hi - lo for _, member in members for share in member.shares for lo, hi in share.memory)
-
-
-def _mean_score(members: Members) -> float:
-    return sum(member.score for _, member in members) / len(members) if members else float("-inf")
+def _pending(job: JobView, card_mib: int, width: int) -> Pending:
+    """By its first ask. A machine is taken to have `width` cards of `card_mib`, the most that there are."""
+    ask = job.asks[0]
+    machine = ask.form is AskForm.WHOLE
+    shared = ask.form is AskForm.CONTAINER and ask.memory_mib > 0
+    return Pending(
+        id=job.id,
+        priority=job.priority,
+        submitted_at=job.submitted_at,
+        nodes=ask.nodes,
+        cards=max(ask.cards_per_node, width) if machine else ask.cards_per_node,
+        expected_s=job.expected_s,
+        surely_s=NEVER if job.surely_s is None else job.surely_s,
+        whole=machine or 0 < width <= ask.cards_per_node,
+        part=min(ask.memory_mib / card_mib, 1.0) if shared else 1.0,
+    )

@@ -1,7 +1,7 @@
 """The queue: which waiting job is looked at first, which hold cards for later, and when each is expected to run.
 
-Pure. A fleet is rows with free cards, a job a number of cards on a number of nodes; where exactly a job goes is its
-caller's choice among the rows that this module leaves open. Estimates only steer: nothing is ever ended for them.
+Pure. Where exactly a job goes is its Ground's choice: the whole fleet (reserving.py), or rows with a number of free
+cards (Outlook). Estimates only steer: nothing is ever ended for them.
 
 Reservations are those of EASY (Lifka, "The ANL/IBM SP scheduling system", 1995): a job that can't start is given the
 rows that are expected to be free first, and others run there meanwhile only if they don't stand in its way. Small work
@@ -11,13 +11,14 @@ in large-scale GPU datacenters", SC 2021), and a bound on the wait keeps wide jo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
 from scheduler.engine.arrays import Bools, Floats, Ints
+from scheduler.engine.types import DEFAULT_POLICY
 
 NEVER: Final = float("inf")
 
@@ -33,7 +34,7 @@ class QueuePolicy:
     is overdue itself. A job runs on cards that are held for later if of the jobs like it such a share (`surely`) ends
     in time."""
 
-    name: str = "small-first/1"
+    name: str = DEFAULT_POLICY
     patience: float = 0.5
     bound_s: float = 15 * 3600.0
     keep_whole_after_s: float = 6 * 3600.0
@@ -41,10 +42,14 @@ class QueuePolicy:
     reservations: int = 64
 
 
+POLICIES: Final[Mapping[str, QueuePolicy]] = {policy.name: policy for policy in (QueuePolicy(),)}
+
+
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A waiting job: `cards` on each of `nodes` nodes. `expected_s` is the mean of how long it will run, `surely_s` the
-    time within which it will have ended all but surely. Jobs of equal `shape` find room in the same places."""
+    """A waiting job: `cards` on each of `nodes` nodes, of each card the `part` 0 ... 1. `expected_s` is the mean of how
+    long it will run, `surely_s` the time within which it will have ended all but surely. Jobs of equal `shape` find
+    room in the same places."""
 
     id: int
     priority: int  # higher first
@@ -55,6 +60,7 @@ class Pending:
     surely_s: float
     whole: bool = False  # takes all cards of its nodes, however many
     shape: Hashable = None
+    part: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +102,124 @@ def in_order(pending: Iterable[Pending], at: float, policy: QueuePolicy) -> list
 
     def key(job: Pending) -> tuple[int, bool, float, float, int]:
         late = overdue(job, at, policy)
-        work = job.nodes * job.cards * job.expected_s
+        work = job.nodes * job.cards * job.part * job.expected_s
         turn = job.submitted_at + (0.0 if late else policy.patience * work)
         return -job.priority, not late, turn, job.submitted_at, job.id
 
     return sorted(pending, key=key)
 
 
+Keepers = tuple[Pending, ...]  # whose waiting keeps others out of untouched nodes
+
+
+class Ground(Protocol):
+    """Where the jobs of a queue start at one moment. It is used up by what starts and is held there."""
+
+    @property
+    def at(self) -> float: ...
+
+    def start(self, job: Pending, keepers: Keepers) -> Start | None:
+        """Start the job now, if it finds room that is neither held nor kept for the keepers."""
+
+    def reserve(self, job: Pending, keepers: Keepers) -> Start | None:
+        """Hold the rows that are expected to have room for the job first. None, and nothing is held, where that is of
+        no use to it. A row is held for one job at a time."""
+
+    def contested(self, job: Pending) -> bool:
+        """Whether any row that could serve the job is held."""
+
+    def later(self) -> tuple[Ground, Mapping[int, int]] | None:
+        """The same at the next expected end, nothing held, and by row the job whose end freed it last. None when
+        nothing more will end."""
+
+
+class Step(NamedTuple):
+    """What one look came to for one job: it starts, or it waits, with or without a reservation."""
+
+    job: Pending
+    start: Start | None
+    reserved: Start | None
+
+
+def walk(pending: Iterable[Pending], ground: Ground, policy: QueuePolicy) -> Iterator[Step]:
+    """One pass over the queue: what can start starts.
+
+    Of what can't, the overdue hold reservations, and wide jobs where no other does: only cards of one node come free
+    by themselves."""
+    queue, held = in_order(pending, ground.at, policy), 0
+    waiting_whole = [job for job in queue if _keeps_whole(job, ground.at, policy)]
+    keepers = {
+        priority: tuple(job for job in waiting_whole if job.priority >= priority)
+        for priority in {job.priority for job in queue}
+    }
+    for job in queue:
+        late = overdue(job, ground.at, policy)
+        kept_for = () if job.whole or late else keepers[job.priority]
+        start, reservation = ground.start(job, kept_for), None
+        if start is None and held < policy.reservations and (late or (_wide(job) and not ground.contested(job))):
+            reservation = ground.reserve(job, kept_for)
+            held += reservation is not None
+        yield Step(job, start, reservation)
+
+
+def look(pending: Iterable[Pending], ground: Ground, policy: QueuePolicy) -> Agenda:
+    """A whole pass; the ground is brought up to date with all of it."""
+    steps = list(walk(pending, ground, policy))
+    return Agenda(
+        tuple(step.job.id for step in steps),
+        tuple(step.start for step in steps if step.start is not None),
+        tuple(step.reserved for step in steps if step.reserved is not None),
+    )
+
+
+def forecast(
+    pending: Iterable[Pending], ground: Ground, policy: QueuePolicy, *, steps: int = 200, until: int | None = None
+) -> dict[int, Start]:
+    """When each waiting job is expected to start if nothing else comes: the queue is looked at again at each of the
+    next `steps` expected ends, or until this one job starts. Jobs that would start later still are left out. `awaits`
+    are the jobs, running now or started before by this forecast, whose ends last freed the rows. The ground is used
+    up."""
+    waiting = {job.id: job for job in pending}
+    found: dict[int, Start] = {}
+    freed_by: dict[int, int] = {}
+    for then, freed in _ends(ground, steps):
+        freed_by.update(freed)
+        for start in look(waiting.values(), then, policy).started:
+            del waiting[start.job]
+            awaits = {freed_by[row] for row in start.rows if row in freed_by}
+            found[start.job] = Start(start.job, start.at, start.rows, tuple(sorted(awaits)))
+        if not waiting or until in found:
+            break
+    return found
+
+
+def _ends(ground: Ground, steps: int) -> Iterator[tuple[Ground, Mapping[int, int]]]:
+    """The ground now, and at each of the next expected ends, as its user has left it before."""
+    yield ground, {}
+    for _ in range(steps):
+        step = ground.later()
+        if step is None:
+            return
+        ground = step[0]
+        yield step
+
+
+def _keeps_whole(job: Pending, at: float, policy: QueuePolicy) -> bool:
+    return job.whole and at - job.submitted_at >= policy.keep_whole_after_s
+
+
+def _wide(job: Pending) -> bool:
+    return job.whole or job.nodes > 1
+
+
 class Outlook:
-    """Free cards by row now, what is expected to become free, and what is held. What is given in is left as it is.
+    """A Ground of rows with a number of cards. What is given in is left as it is.
 
-    `size` and `free` (n,): the cards of each row, and those of them that are free at `at`."""
+    `size` and `free` (n,): the cards of each row, and those of them that are free at `at`. `choose` takes of the open
+    rows (n,) as many as the job has nodes, or none."""
 
-    def __init__(self, at: float, size: Ints, free: Ints, running: Iterable[Running] = ()) -> None:
-        self.at = at
+    def __init__(self, at: float, size: Ints, free: Ints, running: Iterable[Running], choose: Choose) -> None:
+        self.at, self.choose = at, choose
         self.size, self.free = size, free.copy()
         self.on: list[list[Running]] = [[] for _ in size]
         for one in running:
@@ -117,6 +227,21 @@ class Outlook:
         self.held_from: Floats = np.full(len(size), NEVER)  # when a row's reservation begins
         self.spare: Ints = np.zeros(len(size), dtype=np.int64)  # cards that a held row will have beside its reservation
         self._when: dict[int, Floats] = {}
+        self._refused: dict[tuple[Hashable, ...], float] = {}
+
+    def start(self, job: Pending, keepers: Keepers) -> Start | None:
+        """Room only shrinks: what was refused before isn't asked for again."""
+        like = (job.shape, job.nodes, job.cards, job.whole, bool(keepers))
+        if job.surely_s >= self._refused.get(like, NEVER):
+            return None
+        rooms = self.open_rows(job)
+        if keepers:
+            rooms &= ~self.untouched
+        rows = self.choose(self, job, rooms) if np.count_nonzero(rooms) >= job.nodes else ()
+        if not rows:
+            self._refused[like] = job.surely_s
+            return None
+        return self.take(job, rows)
 
     def open_rows(self, job: Pending) -> Bools:
         """(n,): where the job finds its cards now and stands in no reservation's way."""
@@ -142,12 +267,13 @@ class Outlook:
         self._when.clear()
         return Start(job.id, self.at, tuple(rows), ())
 
-    def reserve(self, job: Pending, able: Bools | None = None) -> Start | None:
-        """Hold the rows that are expected to have room for the job first. None, and nothing is held, where too few rows
-        are `able` to serve it that aren't held already: a row is held for one job at a time."""
+    def contested(self, job: Pending) -> bool:
+        return bool(np.any(~np.isinf(self.held_from) & (self.size >= job.cards)))
+
+    def reserve(self, job: Pending, keepers: Keepers) -> Start | None:
         when = np.where(np.isinf(self.held_from), self._free_at(job), NEVER)
-        if able is not None:
-            when = np.where(able, when, NEVER)
+        if keepers:
+            when = np.where(self.untouched, NEVER, when)
         rows = sorted(np.argsort(when, kind="stable")[: job.nodes].tolist())
         begins, need = float(when[rows].max(initial=self.at)), self._need(job)
         if len(rows) < job.nodes or begins == NEVER:
@@ -160,17 +286,17 @@ class Outlook:
             awaits.update(one.job for one in before)
         return Start(job.id, begins, tuple(rows), tuple(sorted(awaits)))
 
-    def later(self) -> tuple[Outlook, list[Running]] | None:
-        """The same at the next expected end, nothing held, and what has ended by then. None when nothing runs."""
+    def later(self) -> tuple[Outlook, dict[int, int]] | None:
         at = min((one.ends_at for row in self.on for one in row), default=NEVER)
         if at == NEVER:
             return None
         at = max(at, self.at)
-        ended = [one for row in self.on for one in row if one.ends_at <= at]
+        ended = sorted((one for row in self.on for one in row if one.ends_at <= at), key=_by_end)
         free = self.free.copy()
         for one in ended:
             free[one.row] += one.cards
-        return Outlook(at, self.size, free, (one for row in self.on for one in row if one.ends_at > at)), ended
+        left = (one for row in self.on for one in row if one.ends_at > at)
+        return Outlook(at, self.size, free, left, self.choose), {one.row: one.job for one in ended}
 
     def _need(self, job: Pending) -> Ints:
         """(n,): cards of each row that the job takes."""
@@ -197,87 +323,8 @@ class Outlook:
         return when
 
 
-# Of the open rows (n,) as many as the job has nodes, or none.
+# The outlook and its open rows (n,) for the job -> as many of them as it has nodes, or none.
 Choose = Callable[[Outlook, Pending, Bools], Sequence[int]]
-
-
-def look(pending: Iterable[Pending], outlook: Outlook, policy: QueuePolicy, choose: Choose) -> Agenda:
-    """One pass over the queue: what can start starts, on the rows that `choose` takes of those that are open to it.
-
-    Of what can't, the overdue and the first wide job hold reservations: only cards of one node come free by themselves.
-    The outlook is brought up to date with all of it."""
-    queue = in_order(pending, outlook.at, policy)
-    kept_for = max((job.priority for job in queue if _keeps_whole(job, outlook.at, policy)), default=-NEVER)
-    started: list[Start] = []
-    reserved: list[Start] = []
-    refused: dict[tuple[Hashable, ...], float] = {}
-    for job in queue:
-        late = overdue(job, outlook.at, policy)
-        spare_whole = job.priority <= kept_for and not (job.whole or late)
-        rows = _room(job, outlook, spare_whole, refused, choose)
-        if rows:
-            started.append(outlook.take(job, rows))
-        elif len(reserved) < policy.reservations and (late or (_wide(job) and not reserved)):
-            held = outlook.reserve(job, ~outlook.untouched if spare_whole else None)
-            if held is not None:
-                reserved.append(held)
-    return Agenda(tuple(job.id for job in queue), tuple(started), tuple(reserved))
-
-
-def forecast(
-    pending: Iterable[Pending], outlook: Outlook, policy: QueuePolicy, choose: Choose, steps: int = 200
-) -> dict[int, Start]:
-    """When each waiting job is expected to start if nothing else comes: the queue is looked at again at each of the
-    next `steps` expected ends. Jobs that would start later still are left out. `awaits` are the jobs, running now or
-    started before by this forecast, whose ends last freed the rows."""
-    waiting = {job.id: job for job in pending}
-    found: dict[int, Start] = {}
-    freed_by: dict[int, int] = {}
-    for then, ended in _ends(outlook, steps):
-        freed_by.update((one.row, one.job) for one in sorted(ended, key=_by_end))
-        for start in look(waiting.values(), then, policy, choose).started:
-            del waiting[start.job]
-            awaits = {freed_by[row] for row in start.rows if row in freed_by}
-            found[start.job] = Start(start.job, start.at, start.rows, tuple(sorted(awaits)))
-        if not waiting:
-            break
-    return found
-
-
-def _ends(outlook: Outlook, steps: int) -> Iterator[tuple[Outlook, list[Running]]]:
-    """The outlook now, and at each of the next expected ends, as its user has left it before."""
-    outlook = Outlook(outlook.at, outlook.size, outlook.free, (one for row in outlook.on for one in row))
-    yield outlook, []
-    for _ in range(steps):
-        step = outlook.later()
-        if step is None:
-            return
-        outlook = step[0]
-        yield step
-
-
-def _room(
-    job: Pending, outlook: Outlook, spare_whole: bool, refused: dict[tuple[Hashable, ...], float], choose: Choose
-) -> Sequence[int]:
-    """Rows for the job, or none. Room only shrinks in a pass: what was refused before isn't asked for again."""
-    like = (job.shape, job.nodes, job.cards, job.whole, spare_whole)
-    if job.surely_s >= refused.get(like, NEVER):
-        return ()
-    rooms = outlook.open_rows(job)
-    if spare_whole:
-        rooms &= ~outlook.untouched
-    rows = choose(outlook, job, rooms) if np.count_nonzero(rooms) >= job.nodes else ()
-    if not rows:
-        refused[like] = job.surely_s
-    return rows
-
-
-def _keeps_whole(job: Pending, at: float, policy: QueuePolicy) -> bool:
-    return job.whole and at - job.submitted_at >= policy.keep_whole_after_s
-
-
-def _wide(job: Pending) -> bool:
-    return job.whole or job.nodes > 1
 
 
 def _by_end(one: Running) -> tuple[float, int]:

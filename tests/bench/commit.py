@@ -22,7 +22,7 @@ import re
 import statistics
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -49,7 +49,7 @@ WHOLE: Final = ((1, {"form": "whole"}),)
 TOO_LARGE: Final = tuple((1, {**SHARE, "cards_per_node": 1 + n % WIDTH, "memory_mib": 41_000 + n}) for n in range(40))
 NEWS: Final = 20  # new jobs before a pass that has news
 PASSES: Final = 5
-STEPS: Final = ("queued_jobs", "over_quota", "read", "fleet_of", "plan_fleet", "commit_plan", "_record_waiting")
+STEPS: Final = ("queued_jobs", "over_quota", "read", "fleet_of", "stays_later", "commit_as_decided", "_record_waiting")
 TABLE: Final = re.compile(r'^\W*(\w+)(?:.*?\b(?:FROM|INTO|UPDATE)\s+"?(\w+))?', re.DOTALL | re.IGNORECASE)
 Row = dict[str, Any]
 
@@ -171,6 +171,7 @@ def start() -> float:
 
     began = time.perf_counter()
     snapshot.fleet_of(snapshot.node_views())
+    snapshot.stays_later(0.0)
     return round(time.perf_counter() - began, 3)
 
 
@@ -251,17 +252,17 @@ def _submit(a_second: int, seconds: int) -> None:
 
 
 def tick() -> Row:
-    """One call of placing.place_queued, and where its time went; statements inside commit_plan alone."""
+    """One call of placing.place_queued, and where its time went; `decide` goes on in a thread beside the commits."""
     from scheduler import placing
 
     with Watch() as watch:
         result = placing.place_queued()
-    commit_s = watch.steps.get("commit_plan", 0.0)
+    commit_s = watch.steps.get("commit_batch", 0.0)
     told = sum(ms for _, ms in watch.statements.values())
     return {
         **result,
         "seconds": round(watch.seconds, 3),
-        "cpu_s": {"python": round(watch.cpu[0], 3), "database": round(watch.cpu[1], 3)},
+        "cpu_s": {name: round(seconds, 3) for name, seconds in watch.cpu.items()},
         "placements_per_s": round(result["placed"] / watch.seconds),
         "committed_per_s": round(result["placed"] / commit_s) if commit_s else None,
         "steps_s": {name: round(seconds, 3) for name, seconds in watch.steps.items()},
@@ -273,43 +274,46 @@ def tick() -> Row:
     }
 
 
-def _cpu() -> tuple[float, float]:
-    """Seconds of processor so far: of this process, and of the server process behind its connection (a server on this
-    machine; elsewhere 0). They wait for each other, so that the two add up."""
+def _cpu() -> Counter[str]:
+    """Seconds of processor so far: of this process, of this thread of it, and of the server process behind its connection
+    (a server on this machine; elsewhere 0). The last two wait for each other, so that they add up."""
     from django.db import connection
 
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         stat = Path(f"/proc/{cursor.fetchone()[0]}/stat")
     ticks = sum(map(int, stat.read_text().rpartition(")")[2].split()[11:13])) if stat.exists() else 0
-    return time.process_time(), ticks / os.sysconf("SC_CLK_TCK")
+    database = ticks / os.sysconf("SC_CLK_TCK")
+    return Counter(python=time.process_time(), committing=time.thread_time(), database=database)  # type: ignore[arg-type]
 
 
 class Watch:
-    """Seconds of each step of a tick, and calls and milliseconds of each kind of statement of commit_plan."""
+    """Seconds of each step of a tick, and calls and milliseconds of each kind of statement of the commits."""
 
     def __init__(self) -> None:
         self.steps: dict[str, float] = defaultdict(float)
         self.statements: dict[str, tuple[int, float]] = {}
-        self.seconds, self.cpu = 0.0, (0.0, 0.0)
-        self._began, self._cpu_began = 0.0, (0.0, 0.0)
+        self.seconds, self._began = 0.0, 0.0
+        self.cpu = Counter[str]()
         self._patches = ExitStack()
 
     def __enter__(self) -> Watch:
         from scheduler import placing, snapshot
+        from scheduler.commit import _Work
 
-        for name in STEPS:
-            owner = placing if hasattr(placing, name) else snapshot
-            around = self._statements if name == "commit_plan" else ExitStack
+        owners = [(placing if hasattr(placing, name) else snapshot, name) for name in STEPS]
+        for owner, name in (*owners, (_Work, "commit_batch")):
+            around = self._statements if name == "commit_batch" else ExitStack
             self._patches.enter_context(patch.object(owner, name, self._timed(name, getattr(owner, name), around)))
-        self._cpu_began = _cpu()
+        following = self._timed("decide", next, ExitStack)
+        self._patches.enter_context(patch("scheduler.commit.next", following, create=True))
+        self.cpu = _cpu()
         self._began = time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.seconds = time.perf_counter() - self._began
-        python, database = _cpu()
-        self.cpu = (python - self._cpu_began[0], database - self._cpu_began[1])
+        self.cpu = _cpu() - self.cpu
         self._patches.close()
 
     def _timed(self, name: str, act: Callable[..., Any], around: Callable[[], Any]) -> Callable[..., Any]:

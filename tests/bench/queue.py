@@ -247,8 +247,8 @@ class Engine:
         self._expect_anew(at)
         if not self.waiting:
             return ()
-        outlook = Outlook(at, self.size, fleet.free, (one for each in self.running.values() for one in each))
-        agenda = look(self.waiting.values(), outlook, self.policy, best_fit)
+        outlook = Outlook(at, self.size, fleet.free, (one for each in self.running.values() for one in each), best_fit)
+        agenda = look(self.waiting.values(), outlook, self.policy)
         for start in agenda.started:
             job = self.waiting.pop(start.job)
             self.started[job.id] = at

@@ -44,7 +44,7 @@ def test_a_placement_takes_what_it_is_said_to_take(ask: dict[str, object]) -> No
         factories.grant(project, resource, LIMIT)
     flow.long_job(asks=[ask], cpu_milli=700, host_memory_mib=900)
     snap, proposal = _plan()
-    [order] = [_Work(snap, proposal.rule).order(placement) for placement in proposal.placements]
+    [order] = [_Work(snap).order(placement) for placement in proposal.placements]
     assert commit_plan(snap, proposal).placed == 1
     taken = Counter({resource: LIMIT - left for (_, resource), left in quota.quota_left([project.pk]).items()})
     assert +taken == +Counter(quota.taken_by(order))

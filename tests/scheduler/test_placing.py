@@ -46,6 +46,7 @@ def test_neighbours_are_stored_with_the_decision() -> None:
 def test_waiting_says_why_and_is_stamped_only_when_it_changes() -> None:
     flow.world(cards=1)
     flow.long_job(asks=[CARD])
+    placing.place_queued()
     waiting, never = flow.long_job(asks=[CARD]), factories.any_job(asks=[{**CARD, "memory_mib": 999_999}])
     placing.place_queued()
     row = Decision.objects.get(job=waiting, attempt=None)
@@ -93,7 +94,7 @@ def test_what_is_held_is_not_offered(hold: str) -> None:
     hold_row = Hold.objects.get()
     inventory.end_hold(hold_id=hold_row.pk, reason="y", actor=None, via="test")
     placing.place_queued()
-    assert len(flow.open_allocations(container if hold == "card" else whole)) == 1
+    assert len(flow.open_allocations(container)) == 1  # less work than the whole machine, so its turn is first
 
 
 def test_a_job_over_its_quota_does_not_keep_the_next_from_the_card() -> None:

@@ -88,7 +88,7 @@ def test_a_job_that_was_told_to_wait_shows_until_when(client_as: ClientAs, peopl
     for _ in range(4):  # stop, see it end, clean, place
         turn()
     text = page(client_as, job)
-    assert "to wait, at the earliest until" in text
+    assert "to wait, until about" in text
     assert "as told" not in text  # an expectation is no promise
     assert client_as("researcher").get(f"/api/v1/jobs/{job.pk}/").json()["promise"]["kept"] is None
 

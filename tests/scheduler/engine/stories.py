@@ -9,28 +9,33 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 from unittest import mock
 
-from ledger.vocabulary import AskForm, Distance, Form, Interconnect
+from ledger.vocabulary import AskForm, Distance, Form, Interconnect, Refusal
 from scheduler.engine import compiling
 from scheduler.engine import plan as planning
 from scheduler.engine.check import check_plan
 from scheduler.engine.demand import workloads
+from scheduler.engine.ends import StayTable
 from scheduler.engine.fleet import Answer, Fleet
+from scheduler.engine.queueing import POLICIES
 from scheduler.engine.score import LEAST_LOSS, RULES
 from scheduler.engine.serialise import to_json
-from scheduler.engine.types import Ask, JobView, NodeView, Plan, Reserve, Snapshot
+from scheduler.engine.types import DEFAULT_POLICY, Ask, JobView, NodeView, Plan, Reserve, Snapshot
 from tests.scheduler.engine import bruteforce
-from tests.scheduler.engine.fleets import ALL_FORMS, shuffled, some_demand, some_job, some_node
+from tests.scheduler.engine.fleets import ALL_FORMS, shuffled, some_demand, some_job, some_node, some_stays
 from tests.scheduler.engine.fleets import snapshot as snapshot_of
 
 T = TypeVar("T")
+POLICY = POLICIES[DEFAULT_POLICY]
 STATES, QUEUES = 4, 10  # of a story: states of its fleet, and queues that each is asked to place
 TICKS = STATES * QUEUES
+ODDS_OF_ENDS = 0.4  # that it is known when work ends, so that nodes can be kept
 ODDS_OF_PLAIN = 0.75  # of a node or job without odd wishes and states: where all is odd, little is ever placed
 
 
@@ -65,14 +70,26 @@ def changes_its_input(example: Example) -> Iterator[str]:
 
 
 def waits_while_there_is_room(example: Example) -> Iterator[str]:
-    """Found by trying every set of cards on every node. Members of a gang share reserves, so those are not tried."""
+    """Found by trying every set of cards on every node. Members of a gang share reserves, so those are not tried; nor is
+    what is kept for another job."""
     snapshot = example.snapshot
     left = bruteforce.after(snapshot, example.plan)
-    for job, number, ask in _waiting_asks(example):
+    for job, number, ask, refused in _waiting_asks(example):
         counts = not job.over_quota and snapshot.at >= job.submitted_at + ask.after_s
+        counts &= Refusal.RESERVED not in refused
         tried = ask.nodes == 1 or not snapshot.reserves
         if counts and tried and bruteforce.placeable(left, job, number):
             yield f"job {job.id} waits, and yet there is room for its ask {number}"
+
+
+def keeps_nodes_for_nothing(example: Example) -> Iterator[str]:
+    """Nodes are kept for jobs that wait, each node for one of them, and for later."""
+    waiting = {one.job_id for one in example.plan.waiting}
+    kept: set[int] = set()
+    for one in example.plan.reservations:
+        if one.job_id not in waiting or one.begins_at <= example.snapshot.at or kept & {*one.node_ids}:
+            yield f"{one}"
+        kept |= {*one.node_ids}
 
 
 def gives_up_too_early_or_never(example: Example) -> Iterator[str]:
@@ -88,11 +105,11 @@ def gives_up_too_early_or_never(example: Example) -> Iterator[str]:
             yield f"job {job.id} waits {'for ever' if waiting.never else 'in vain'}"
 
 
-def _waiting_asks(example: Example) -> Iterator[tuple[JobView, int, Ask]]:
+def _waiting_asks(example: Example) -> Iterator[tuple[JobView, int, Ask, Mapping[Refusal, int]]]:
     jobs = {job.id: job for job in example.snapshot.jobs}
     for waiting in example.plan.waiting:
         for number, ask in enumerate(jobs[waiting.job_id].asks):
-            yield jobs[waiting.job_id], number, ask
+            yield jobs[waiting.job_id], number, ask, waiting.by_ask[number]
 
 
 PROPERTIES: tuple[Callable[[Example], Iterator[str]], ...] = (
@@ -100,6 +117,7 @@ PROPERTIES: tuple[Callable[[Example], Iterator[str]], ...] = (
     differs_afresh,
     changes_its_input,
     waits_while_there_is_room,
+    keeps_nodes_for_nothing,
     gives_up_too_early_or_never,
 )
 
@@ -119,6 +137,8 @@ def kinds(example: Example) -> Iterator[str]:
         "reserves": example.snapshot.reserves,
         "a job that waits": any(not one.never for one in waiting),
         "a job without hope": any(one.never for one in waiting),
+        "kept nodes": example.plan.reservations,
+        "kept out": any(Refusal.RESERVED in counts for one in waiting for counts in one.by_ask),
     }
     yield from (kind for kind, is_one in found.items() if is_one)
     for placement in example.plan.placements:
@@ -150,8 +170,13 @@ class Kept:
         snapshot = replace(given, nodes=self.nodes, jobs=_copied(given.jobs))
         plan = _plan(self.fleet, snapshot)
         with mock.patch.object(compiling, "COMPILED", False):
-            afresh = _plan(self.afresh, replace(snapshot, jobs=snapshot.jobs[::-1], reserves=snapshot.reserves[::-1]))
+            afresh = _plan(self.afresh, _backwards(snapshot))
         return Example(snapshot, given, plan, afresh)
+
+
+def _backwards(snapshot: Snapshot) -> Snapshot:
+    """But for its nodes, which the fleet has in an order of its own."""
+    return replace(snapshot, jobs=snapshot.jobs[::-1], reserves=snapshot.reserves[::-1], stays=snapshot.stays[::-1])
 
 
 def _copied(items: tuple[T, ...]) -> tuple[T, ...]:
@@ -165,7 +190,8 @@ def _forgetful(snapshot: Snapshot) -> Fleet:
 
 def _plan(fleet: Fleet, snapshot: Snapshot) -> Plan:
     rest = {"at": snapshot.at, "seed": snapshot.seed, "rule": snapshot.rule}
-    return planning.plan_fleet(fleet, snapshot.jobs, snapshot.reserves, **rest)
+    stays = partial(StayTable, fleet, snapshot.stays)
+    return planning.plan_fleet(fleet, snapshot.jobs, snapshot.reserves, **rest, stays=stays)
 
 
 class Forgetful(Fleet):
@@ -192,7 +218,9 @@ def tell(seed: int) -> Iterator[Example]:
     kept = Kept(now)
     for _state in range(STATES):
         for _queue in range(QUEUES):
-            now = replace(now, seed=dice.randint(0, 3), rule=_some_rule(dice), jobs=_some_queue(dice))
+            now = replace(now, seed=dice.randint(0, 3), rule=_some_rule(dice), jobs=_some_queue(dice), stays=())
+            if dice.random() < ODDS_OF_ENDS:
+                now = replace(now, jobs=_with_estimates(dice, now.jobs), stays=some_stays(dice, now.nodes))
             example = kept.example(now)
             yield example
         nodes = bruteforce.after(now, example.plan).nodes if dice.random() < 0.7 else now.nodes
@@ -229,6 +257,20 @@ def _some_queue(dice: Random) -> tuple[JobView, ...]:
         again = jobs and dice.random() < 0.25  # equal jobs are looked at once
         jobs.append(replace(dice.choice(jobs), id=number) if again else _some_job(dice, number))
     return tuple(jobs)
+
+
+def _with_estimates(dice: Random, jobs: tuple[JobView, ...]) -> tuple[JobView, ...]:
+    """The jobs have waited for very different times, and something is known of how long they run."""
+    waits = (10.0, POLICY.keep_whole_after_s, POLICY.bound_s)
+    return tuple(
+        replace(
+            one,
+            submitted_at=1000.0 - dice.choice(waits),
+            expected_s=dice.choice((0.0, 5.0, 500.0)),
+            surely_s=dice.choice((None, 4.0, 700.0)),
+        )
+        for one in jobs
+    )
 
 
 def _some_job(dice: Random, number: int) -> JobView:

@@ -155,11 +155,11 @@ def test_the_best_scores_are_shown_best_first() -> None:
 def test_a_long_queue_of_equal_jobs_is_looked_at_once() -> None:
     fleet = Fleet([node(1, 2)])
     desk = planning.Desk(fleet, (), at=1000.0, seed=1, rule=DEFAULT_RULE)
-    answers = [desk.decide(job(n, container(2, 0), cpu_milli=500)) for n in range(1, 50)]
+    answers = list(desk.decisions([job(n, container(2, 0), cpu_milli=500) for n in range(1, 50)]))
     assert isinstance(answers[0], Placement)
     assert len(desk.known) == 1
     verdicts = {id(desk.known[question][1]) for question in desk.known}
-    desk.decide(job(99, container(2, 0), cpu_milli=500))
+    assert len(list(desk.decisions([job(99, container(2, 0), cpu_milli=500)]))) == 1
     assert {id(desk.known[question][1]) for question in desk.known} == verdicts
 
 

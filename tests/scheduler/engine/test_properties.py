@@ -3,18 +3,81 @@ never do is tried in test_stories.py."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from ledger.vocabulary import Refusal
+from ledger.vocabulary import Distance, Refusal
 from scheduler.engine import plan as planning
+from scheduler.engine.check import check_plan
+from scheduler.engine.fingerprint import fingerprint, likeness
 from scheduler.engine.types import Placement, Snapshot, Waiting
-from tests.scheduler.engine.fleets import snapshots
+from scheduler.engine.warmth import WARM_POLICY
+from tests.scheduler.engine import bruteforce, fleets
+from tests.scheduler.engine.fleets import SEEDS, snapshots, some_place, some_twins
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 every = settings(derandomize=True, deadline=None, max_examples=100, suppress_health_check=QUIET, database=None)
 some = settings(every, max_examples=40)
+
+
+@every
+@given(st.lists(SEEDS, min_size=5, max_size=7), st.integers(2, 3), st.sampled_from(tuple(Distance)))
+def test_a_gang_stands_as_near_as_it_can(seeds: list[int], nodes: int, distance: Distance) -> None:
+    alone = fleets.snapshot(
+        [some_place(random.Random(seed), n) for n, seed in enumerate(seeds, start=1)],
+        fleets.job(1, fleets.whole(nodes=nodes), distance=distance),
+    )
+    plan = planning.plan(alone)
+    assert check_plan(alone, plan) == []
+    for placement in plan.placements:
+        chosen = {member.node_id for member in placement.members}
+        near = bruteforce.together([view for view in alone.nodes if view.id in chosen])
+        assert distance is Distance.ANY or near == bruteforce.nearest(alone, alone.jobs[0])
+    for waiting in plan.waiting:
+        assert not bruteforce.placeable(alone, alone.jobs[0], 0)
+        assert waiting.never
+
+
+@every
+@given(st.lists(SEEDS, min_size=5, max_size=7), SEEDS, st.sampled_from(tuple(Distance)))
+def test_a_reproducible_job_stands_as_it_must_if_any_nodes_allow_it(
+    seeds: list[int], seed: int, distance: Distance
+) -> None:
+    dice = random.Random(seed)
+    nodes = [some_twins(random.Random(seed), n) for n, seed in enumerate(seeds, start=1)]
+    wanted = fleets.as_comparison(dice, nodes, fleets.job(1, distance=distance))
+    alone = fleets.snapshot(nodes, wanted)
+    plan = planning.plan(alone)
+    assert check_plan(alone, plan) == []
+    assert bool(plan.placements) == bruteforce.placeable(alone, wanted, 0)
+    assert all(waiting.never for waiting in plan.waiting)
+    for placement in plan.placements:
+        views = {view.id: view for view in nodes}
+        members = [(views[member.node_id], member) for member in placement.members]
+        found = likeness(fingerprint(members, False).parts)
+        assert found is not None
+        assert wanted.like in (None, found)
+
+
+@every
+@given(snapshots(max_jobs=1), st.sets(st.integers(1, 6), min_size=1))
+def test_warm_nodes_change_the_order_alone(snapshot: Snapshot, warm: set[int]) -> None:
+    cold = replace(snapshot, jobs=tuple(replace(job, warm=frozenset()) for job in snapshot.jobs))
+    heated = replace(snapshot, jobs=tuple(replace(job, warm=frozenset(warm)) for job in snapshot.jobs))
+    before, after = planning.plan(cold), planning.plan(heated)
+    assert before.waiting == after.waiting
+    assert check_plan(heated, after) == []
+    for one, other in zip(before.placements, after.placements, strict=True):
+        assert (one.ask_index, one.refusals, one.warm) == (other.ask_index, other.refusals, None)
+        nodes = {member.node_id for member in other.members}
+        if other.warm is None:
+            assert one.members == other.members
+        else:
+            assert {*other.warm.nodes} <= nodes & warm
+            assert 0 <= other.warm.gave_up <= WARM_POLICY.allowance[snapshot.rule]
 
 
 @some
@@ -25,7 +88,8 @@ def test_an_earlier_ask_that_has_room_is_not_passed_over(snapshot: Snapshot) -> 
         job = jobs[placement.job_id]
         for number in range(placement.ask_index):
             alone = replace(job, asks=(job.asks[number],))
-            queue = [alone if other.id == job.id else other for other in planning.queue_order(snapshot.jobs)]
+            ordered = planning.queue_order(snapshot)
+            queue = [alone if other.id == job.id else other for other in ordered]
             upto = tuple(queue[: queue.index(alone) + 1])
             assert isinstance(planning.explain(replace(snapshot, jobs=upto), job.id), Waiting)
 

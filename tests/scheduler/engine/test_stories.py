@@ -35,6 +35,8 @@ AT_LEAST = {  # in a hundred, what each kind must be: else most examples would t
     "a second choice": 1,
     "a job that waits": 18,
     "a job without hope": 25,
+    "kept nodes": 1,
+    "kept out": 0.1,
 }
 
 
