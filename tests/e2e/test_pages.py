@@ -18,7 +18,7 @@ from scheduler.zones import make_plan
 from tests import factories
 from tests.e2e.test_journey import sign_in
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 NARROW = 390
 LOADING_MS = 200  # until a page has begun to load its parts
 # Colours fade into each other; what turns for ever is not waited for.

@@ -36,7 +36,7 @@ AT_LEAST = {  # in a hundred, what each kind must be: else most examples would t
     "a job that waits": 18,
     "a job without hope": 25,
     "kept nodes": 1,
-    "kept out": 0.1,
+    "kept out": 0.04,
 }
 
 
