@@ -36,11 +36,26 @@ class Interconnect(StrEnum):
 
 
 class Distance(StrEnum):
-    """How near the nodes of a gang should be. A wish, never a refusal, except that SAME_LEAF is required."""
+    """How near the nodes of a gang should be. NEAR is a wish, never a refusal; a SAME_ level is required, and inside it
+    the gang stands as near as it can."""
 
     ANY = "any"
     NEAR = "near"
     SAME_LEAF = "same_leaf"
+    SAME_RACK = "same_rack"
+    SAME_ROOM = "same_room"
+    SAME_SITE = "same_site"
+
+
+class Span(StrEnum):
+    """What the nodes of a placement share, the nearest first; APART: not even a site that is known."""
+
+    NODE = "node"
+    LEAF = "leaf"
+    RACK = "rack"
+    ROOM = "room"
+    SITE = "site"
+    APART = "apart"
 
 
 class JobKind(StrEnum):
@@ -200,6 +215,7 @@ class Refusal(StrEnum):
     OTHER_FORM = "other_form"  # the node is in use as another form
     NOT_EMPTY = "not_empty"  # a whole machine needs a node without any allocation
     MODEL = "model"
+    HARDWARE = "hardware"  # another class of node than that of the job which it is to be like
     INTERCONNECT = "interconnect"
     LABELS = "labels"
     CARDS_TOTAL = "cards_total"  # never: the node has too few cards
@@ -213,6 +229,11 @@ class Refusal(StrEnum):
     RESERVED = "reserved"  # what is free is kept for a job that has waited longer
     GANG = "gang"  # fewer feasible nodes than the gang needs
     LEAF = "leaf"  # the gang must share a leaf and no leaf has room
+    RACK = "rack"  # the same of a rack, a room, a site
+    ROOM = "room"
+    SITE = "site"
+    MIXED = "mixed"  # the gang must have nodes of one class and no class has room
+    UNLIKE = "unlike"  # the nodes don't stand to each other as those of the job which it is to be like
     ASK_LATER = "ask_later"  # this ask counts only after its waiting time
     QUOTA = "quota"  # the project's quota is used up
     PROJECT_ENDED = "project_ended"

@@ -34,6 +34,8 @@ SAME_FIELDS: Final = (
     "interconnect",
     "distance",
     "host_memory_mib",
+    "reproducible",
+    "like_job",
     "priority",
     "checkpoint",
     "preemptible",
@@ -46,6 +48,8 @@ ADVANCED: Final = (
     "data_paths",
     "interconnect",
     "distance",
+    "reproducible",
+    "like_job",
     "priority",
     "checkpoint",
     "preemptible",
@@ -131,6 +135,18 @@ class SubmitForm(forms.Form):
     )
     interconnect = forms.ChoiceField(label=_("Links between cards"), choices=lambda: labels.choices("interconnect"))
     distance = forms.ChoiceField(label=_("Distance of nodes"), choices=lambda: labels.choices("distance"))
+    reproducible = forms.BooleanField(
+        label=_("Reproducible: whole machines of one kind, nobody else on them"),
+        required=False,
+        help_text=_("For runs that are to be compared. The form must be the whole machine."),
+    )
+    like_job = forms.IntegerField(
+        label=_("Placed like job no."),
+        required=False,
+        min_value=1,
+        max_value=2**63 - 1,
+        help_text=_("The same hardware, as many nodes, as near to each other."),
+    )
     priority = forms.IntegerField(label=_("Priority"), initial=0, min_value=-100, max_value=100)
     checkpoint = forms.ChoiceField(
         label=_("Signal before a stop"),

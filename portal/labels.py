@@ -33,7 +33,9 @@ from ledger.vocabulary import (
     ProjectState,
     Refusal,
     SiteRole,
+    Span,
 )
+from scheduler.engine.fingerprint import Difference
 from scheduler.models import MoveState, PlanKind, PlanState
 from scheduler.promises import Breach
 
@@ -131,6 +133,27 @@ DISTANCES: Final[Mapping[StrEnum, Look]] = {
     Distance.ANY: Look(pgettext_lazy("distance", "anywhere")),
     Distance.NEAR: Look(pgettext_lazy("distance", "near each other if possible")),
     Distance.SAME_LEAF: Look(pgettext_lazy("distance", "under one leaf switch, else wait")),
+    Distance.SAME_RACK: Look(pgettext_lazy("distance", "in one rack, else wait")),
+    Distance.SAME_ROOM: Look(pgettext_lazy("distance", "in one room, else wait")),
+    Distance.SAME_SITE: Look(pgettext_lazy("distance", "at one site, else wait")),
+}
+
+SPANS: Final[Mapping[StrEnum, Look]] = {
+    Span.NODE: Look(pgettext_lazy("span", "one node")),
+    Span.LEAF: Look(pgettext_lazy("span", "under one leaf switch")),
+    Span.RACK: Look(pgettext_lazy("span", "in one rack")),
+    Span.ROOM: Look(pgettext_lazy("span", "in one room")),
+    Span.SITE: Look(pgettext_lazy("span", "at one site")),
+    Span.APART: Look(pgettext_lazy("span", "far apart, or it isn't known where")),
+}
+
+DIFFERENCES: Final[Mapping[StrEnum, Look]] = {
+    Difference.FORM: Look(pgettext_lazy("difference", "form")),
+    Difference.NODES: Look(pgettext_lazy("difference", "number of nodes")),
+    Difference.SPAN: Look(pgettext_lazy("difference", "distance of nodes")),
+    Difference.HARDWARE: Look(pgettext_lazy("difference", "hardware of the nodes")),
+    Difference.CARDS: Look(pgettext_lazy("difference", "cards given and their links")),
+    Difference.COMPANY: Look(pgettext_lazy("difference", "other work on the nodes at placement")),
 }
 
 JOB_KINDS: Final[Mapping[StrEnum, Look]] = {
@@ -213,6 +236,7 @@ REFUSALS: Final[Mapping[StrEnum, Text]] = {
     Refusal.OTHER_FORM: _("the node is in use as another form"),
     Refusal.NOT_EMPTY: _("a whole machine needs an empty node"),
     Refusal.MODEL: _("another card model"),
+    Refusal.HARDWARE: _("not the hardware of the job to compare with"),
     Refusal.INTERCONNECT: _("its cards are not linked as asked"),
     Refusal.LABELS: _("it lacks a label that was asked for"),
     Refusal.CARDS_TOTAL: _("it has fewer cards than asked, even when empty"),
@@ -226,6 +250,11 @@ REFUSALS: Final[Mapping[StrEnum, Text]] = {
     Refusal.RESERVED: _("kept for a job that has waited longer"),
     Refusal.GANG: _("fewer nodes fit than the job needs at once"),
     Refusal.LEAF: _("no leaf switch has room for all nodes"),
+    Refusal.RACK: _("no rack has room for all nodes"),
+    Refusal.ROOM: _("no room has enough free nodes for all"),
+    Refusal.SITE: _("no site has enough free nodes for all"),
+    Refusal.MIXED: _("no kind of hardware has room for all nodes"),
+    Refusal.UNLIKE: _("they don't stand to each other as those of the job to compare with"),
     Refusal.ASK_LATER: _("this wish counts only after its waiting time"),
     Refusal.QUOTA: _("the project's quota is used up"),
     Refusal.PROJECT_ENDED: _("the project has ended"),
@@ -255,6 +284,8 @@ TABLES: Final[Mapping[str, Mapping[StrEnum, Look]]] = {
     "zone_move": ZONE_MOVES,
     "token": TOKEN_STATES,
     "breach": BREACHES,
+    "span": SPANS,
+    "difference": DIFFERENCES,
 }
 
 

@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy as _lazy
 from django.utils.translation import pgettext
 
 from ledger.errors import Refused
+from ledger.vocabulary import Distance
 from portal import labels
 from portal.forms import PAGE_FIELDS, SubmitForm
+from portal.labels import Text
 from portal.templatetags import ui
 from scheduler.possible import Impossible, Limit, Sooner
 from scheduler.queue import NeverRuns
@@ -21,6 +24,14 @@ SHOWN: Final[Mapping[str, Callable[[Any], str]]] = {
     "memory_mib": ui.mib,
     "host_memory_mib": ui.mib,
     "cpu_milli": ui.cores,
+}
+
+
+TOGETHER: Final[Mapping[Distance, Text]] = {
+    Distance.SAME_LEAF: _lazy("At most %(most)s nodes that could serve it are under one leaf switch (%(where)s)."),
+    Distance.SAME_RACK: _lazy("At most %(most)s nodes that could serve it are in one rack (%(where)s)."),
+    Distance.SAME_ROOM: _lazy("At most %(most)s nodes that could serve it are in one room (%(where)s)."),
+    Distance.SAME_SITE: _lazy("At most %(most)s nodes that could serve it are at one site (%(where)s)."),
 }
 
 
@@ -46,6 +57,14 @@ def limit_words(limit: Limit) -> str:
         facts["wanted"] = str(labels.look("ask_form", str(limit.wanted)).label)
         names = [str(labels.look("form", form).label) for form in str(limit.nearest).split(", ")]
         facts["most"] = ", ".join(names)
+    if limit.what == "distance":
+        return TOGETHER[Distance(str(limit.wanted))] % facts
+    if limit.what == "like_job" and limit.where:
+        facts["where"] = str(labels.look("span", limit.where).label)
+        return (
+            _("No %(wanted)s machines of the same hardware stand to each other as those of that job did (%(where)s).")
+            % facts
+        )
     return {
         "memory_mib": _("No card has %(wanted)s; the largest has %(most)s (%(where)s)."),
         "cards_per_node": _("No node has %(wanted)s such cards; the most is %(most)s (%(where)s)."),
@@ -53,7 +72,9 @@ def limit_words(limit: Limit) -> str:
         "host_memory_mib": _("No node has %(wanted)s of host memory; the most is %(most)s (%(where)s)."),
         "model": _("There is no card of the model %(wanted)s; there are %(most)s."),
         "form": _("No zone takes the form “%(wanted)s”; the zones take: %(most)s."),
-        "nodes": _("%(wanted)s nodes are wanted; the fleet has %(most)s."),
+        "like_job": _("%(wanted)s machines of the same hardware are wanted; there are %(most)s that could serve it."),
+        "reproducible": _("%(wanted)s machines of one kind are wanted; of no kind are there more than %(most)s."),
+        "nodes": _("%(wanted)s nodes are wanted; %(most)s of the fleet could serve it."),
     }[limit.what] % facts
 
 
@@ -79,4 +100,6 @@ def change_words(change: Mapping[str, Any]) -> str:
 def _amount(name: str, value: Any) -> str:
     if name == "model":
         return str(value) or _("any")
+    if name in ("reproducible", "like_job"):
+        return str(value) if value else pgettext("a wish", "no")
     return SHOWN.get(name, str)(value)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import IntegrityError, connection, transaction
 
@@ -22,6 +22,7 @@ from ledger import opening, rows
 from ledger.opening import AttemptOrder, MemberOrder, OpenedAttempt, ShareOrder
 from ledger.vocabulary import CommandVerb, Form, Refusal
 from scheduler import quota
+from scheduler.engine.fingerprint import Fingerprint, fingerprint
 from scheduler.engine.types import MemberPlan, NodeView, Placement, Plan, Snapshot, Waiting
 from scheduler.models import Command, Decision
 from scheduler.wake import wake_after_commit
@@ -153,6 +154,8 @@ class _Work:
         now: dt.datetime,
     ) -> None:
         """The decision of each attempt."""
+        on_node = Counter(member.node_id for one in opened for member in one.members)
+        prints = {one.job_id: self.fingerprint(placements[one.job_id], neighbours, on_node) for one in opened}
         decisions = [
             {
                 "job_id": one.job_id,
@@ -161,12 +164,30 @@ class _Work:
                 "reasons": [placements[one.job_id].refusals],
                 "scores": self.scores(placements[one.job_id]),
                 "neighbours": sorted({slug for member in one.members for slug in neighbours.get(member.node_id, ())}),
+                "fingerprint": prints[one.job_id].code,
+                "fingerprint_parts": prints[one.job_id].parts,
+                "warm": self.warm(placements[one.job_id]),
             }
             for one in opened
         ]
         snap = self.snapshot
         made_by = {"rule": snap.rule, "policy": snap.policy, "seed": snap.seed, "workload_id": snap.workload}
         rows.insert(Decision, decisions, at=now, first_at=now, **made_by)
+
+    def fingerprint(
+        self, placement: Placement, neighbours: Mapping[int, list[str]], on_node: Mapping[int, int]
+    ) -> Fingerprint:
+        """`on_node`: how many were placed on each node at the same moment."""
+        members = [(self.nodes[member.node_id], member) for member in placement.members]
+        shared = any(view.id in neighbours or on_node[view.id] > 1 for view, _ in members)
+        return fingerprint(members, shared)
+
+    def warm(self, placement: Placement) -> dict[str, Any] | None:
+        found = placement.warm
+        if found is None:
+            return None
+        nodes = sorted(self.nodes[node_id].hostname for node_id in found.nodes)
+        return {"policy": found.policy, "nodes": nodes, "gave_up": round(found.gave_up, 6)}
 
     def scores(self, placement: Placement) -> list[tuple[str, float]]:
         nodes = self.nodes

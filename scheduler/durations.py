@@ -108,6 +108,3 @@ class Durations:
 
 def _groups(job: Kin) -> tuple[object, ...]:
     return groups_of(job.who, (job.kind, job.name), job.cards)
-
-
-durations = Durations()

@@ -40,6 +40,11 @@ class Decision(models.Model):
     reasons = models.JSONField()  # [{refusal: nodes}] one an ask
     scores = models.JSONField(default=list)  # [[node id, score]] the best few
     neighbours = models.JSONField(default=list)  # projects on the same nodes at that instant
+    fingerprint = models.CharField(
+        max_length=16, default="", db_default=""
+    )  # of the placement: equal where runs are comparable
+    fingerprint_parts = models.JSONField(null=True)  # what it stands for (scheduler.engine.fingerprint)
+    warm = models.JSONField(null=True)  # {policy, nodes, gave_up}: nodes that were preferred for the data on them
     never = models.BooleanField(default=False)
     position = models.PositiveIntegerField(null=True)
     expected_s = models.FloatField(null=True)  # how long the job was expected to run; null: nothing was known of it
@@ -58,6 +63,7 @@ class Decision(models.Model):
                 fields=["job"], condition=Q(attempt__isnull=True), name="one_waiting_decision_a_job"
             ),
         ]
+        indexes = [models.Index(fields=["job"], name="decision_kept", condition=Q(kept__isnull=False))]
 
     def __str__(self) -> str:
         return f"decision on job {self.job_id}"

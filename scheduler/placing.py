@@ -100,7 +100,7 @@ def _rounds() -> dict[str, Any]:
             seed=snap.seed,
             rule=snap.rule,
             policy=snap.policy,
-            stays=snapshot.stays_later(snap.at),
+            stays=snapshot.stays_later(fleet, snap.at),
         )
         done = commit_as_decided(snap, desk.decisions(snap.jobs))
         total.placed += done.placed

@@ -6,18 +6,24 @@ Goes by what nodes are and have, never by what is taken, held or down; reads the
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from ledger.models import Job
 from ledger.vocabulary import AskForm, Distance, Form, Interconnect
 from scheduler import snapshot
 from scheduler.engine.fleet import Fleet
+from scheduler.engine.hardware import hardware_of
+from scheduler.engine.near import REQUIRED
 from scheduler.engine.plan import Desk
+from scheduler.engine.shape import INTERCONNECT_RANK
+from scheduler.engine.topology import place_keys
 from scheduler.engine.types import DEFAULT_RULE, Ask, JobView, NodeView
 
+AMOUNTS: Final = ("memory_mib", "cards_per_node", "cpu_milli", "host_memory_mib", "nodes")
+SHARED: Final[dict[str, Any]] = {"reproducible": False, "like_job": None}  # what other forms than whole go with
 fleet_lock = threading.Lock()  # what is kept of the fleet belongs to one thread at a time
 _kept: tuple[Mapping[int, NodeView], Fleet] | None = None  # the inventory that it was made from, without any work
 
@@ -74,7 +80,7 @@ def _empty_fleet() -> Fleet:
 
 def _nearest(desk: Desk, job: JobView, found: tuple[Limit, ...]) -> Sooner | None:
     """As much of everything as there is, if that can run; else the smallest single change that can."""
-    clamped = {limit.what: limit.nearest for limit in found if isinstance(limit.nearest, int)}
+    clamped = {limit.what: limit.nearest for limit in found if limit.what in AMOUNTS}
     for change in (clamped, *variants(job)):
         changed = changed_by(job, change)
         verdict = desk.answer(changed, changed.asks[0])
@@ -99,15 +105,49 @@ def limits(views: Iterable[NodeView], job: JobView) -> Iterator[Limit]:
         ("cpu_milli", job.cpu_milli, ((v.cpu_milli, v.hostname) for v in nodes)),
         ("host_memory_mib", job.host_memory_mib, ((v.host_memory_mib, v.hostname) for v in nodes)),
     ]
+    one_is_enough = True  # a single node could take a member
     for what, wanted, offers in pieces:
         most = max(offers, default=(0, ""))
         if wanted > most[0]:
+            one_is_enough = False
             yield Limit(what, wanted, most[0], most[1])
     forms = {form for view in nodes for form in view.zone_forms}
     if ask.form != AskForm.AUTO and Form(ask.form) not in forms:
+        one_is_enough = False
         yield Limit("form", str(ask.form), ", ".join(sorted(forms)) or "—")
-    if ask.nodes > len(nodes):
-        yield Limit("nodes", ask.nodes, len(nodes))
+    if one_is_enough:
+        yield from _gang_limits([view for view in nodes if _serves(view, job)], job)
+
+
+def _serves(view: NodeView, job: JobView) -> bool:
+    """Whether the node is large enough for one member of the first wish."""
+    ask = job.asks[0]
+    cards = sum(1 for card in view.cards if ask.model in ("", card.model) and card.memory_mib >= ask.memory_mib)
+    enough = cards >= ask.cards_per_node and view.cpu_milli >= job.cpu_milli
+    linked = INTERCONNECT_RANK[view.interconnect] >= INTERCONNECT_RANK[job.interconnect]
+    return enough and view.host_memory_mib >= job.host_memory_mib and linked and job.labels <= view.labels
+
+
+def _gang_limits(able: list[NodeView], job: JobView) -> Iterator[Limit]:
+    """Of a job for several nodes: too few of them, or too few in one place."""
+    wanted = job.asks[0].nodes
+    if not able:
+        return
+    if wanted > len(able):
+        yield Limit("nodes", wanted, len(able))
+        return
+    if job.like is not None:
+        most = sum(1 for view in able if hardware_of(view).code == job.like.hardware)
+        yield Limit("like_job", wanted, most, str(job.like.span) if most >= wanted else "")
+        return
+    kinds = Counter(hardware_of(view).code for view in able) if job.reproducible else Counter({"": len(able)})
+    if wanted > (most := max(kinds.values())):
+        yield Limit("reproducible", wanted, most)
+    elif job.distance in REQUIRED:
+        places = Counter(key for view in able if (key := place_keys(view)[REQUIRED[job.distance]])[-1])
+        place, most = max(places.items(), key=lambda item: (item[1], item[0]), default=(("",), 0))
+        if wanted > most:
+            yield Limit("distance", str(job.distance), most, place[-1])
 
 
 def _cards_of(fitting: Iterable[tuple[Any, NodeView]]) -> Iterator[tuple[int, str]]:
@@ -126,15 +166,26 @@ def variants(job: JobView) -> Iterator[dict[str, Any]]:
 
 def _looser(job: JobView) -> Iterator[dict[str, Any]]:
     ask = job.asks[0]
+    if job.like is not None:
+        yield {"like_job": None}
     if job.interconnect is not Interconnect.ANY:
         yield {"interconnect": str(Interconnect.ANY)}
-    if job.distance is Distance.SAME_LEAF:
-        yield {"distance": str(Distance.NEAR)}
+    for distance in _wider(job.distance):
+        yield {"distance": str(distance)}
     if ask.model:
         yield {"model": ""}
+    if job.reproducible:
+        yield dict(SHARED)
     for form in (AskForm.AUTO, AskForm.CONTAINER, AskForm.BLOCK):
         if form != ask.form:
-            yield {"form": str(form)}
+            yield {"form": str(form)} | (SHARED if job.reproducible else {})
+
+
+def _wider(distance: Distance) -> Iterator[Distance]:
+    """Step by step, and at last only near if possible."""
+    if distance in REQUIRED:
+        yield from (other for other, level in REQUIRED.items() if level > REQUIRED[distance])
+        yield Distance.NEAR
 
 
 def _smaller(job: JobView) -> Iterator[dict[str, Any]]:
@@ -147,7 +198,7 @@ def _smaller(job: JobView) -> Iterator[dict[str, Any]]:
     if ask.memory_mib > 1:
         yield {"memory_mib": ask.memory_mib // 2}
     if ask.form != AskForm.CONTAINER and ask.cards_per_node > 1:
-        yield {"form": str(AskForm.CONTAINER), "cards_per_node": 1}
+        yield {"form": str(AskForm.CONTAINER), "cards_per_node": 1} | (SHARED if job.reproducible else {})
     if job.cpu_milli > 1:
         yield {"cpu_milli": job.cpu_milli // 2}
     if job.host_memory_mib > 1:
@@ -163,4 +214,6 @@ def changed_by(job: JobView, change: Mapping[str, Any]) -> JobView:
         own["interconnect"] = Interconnect(own["interconnect"])
     if "distance" in own:
         own["distance"] = Distance(own["distance"])
+    if "like_job" in own:
+        own["like"] = own.pop("like_job")
     return replace(job, asks=(replace(job.asks[0], after_s=0, **ask_fields),), **own)

@@ -15,7 +15,7 @@ from ledger.clock import database_now
 from ledger.errors import Conflict, Forbidden, Refused
 from ledger.models import Job, Membership, Project, User
 from ledger.vocabulary import JobState, Outcome, ProjectRole, ProjectState, SiteRole
-from scheduler import promises
+from scheduler import likeness, promises
 from scheduler.ending import close_members
 from scheduler.engine.types import Ask
 from scheduler.possible import Impossible, impossible
@@ -94,10 +94,10 @@ def _insert(data: dict[str, Any], actor: User, via: str, client_key: str | None,
     if project is None:
         raise Refused(_("There is no such project, or you are not in it."), field="project", code="unknown_project")
     _check_access(project, actor)
+    likeness.check(data, actor)
     now = database_now()
-    values = {name: value for name, value in data.items() if name != "project"}
     job = Job(
-        **values,
+        **likeness.columns(data),
         project=project,
         by=actor,
         client_key=client_key,

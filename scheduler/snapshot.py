@@ -16,13 +16,14 @@ from django.db import connection
 from ledger.clock import database_now
 from ledger.fields import Interval
 from ledger.models import HeadroomReserve, InventoryVersion, Job
-from ledger.vocabulary import Distance, Form, Interconnect
-from scheduler import workload
+from ledger.vocabulary import AskForm, Distance, Form, Interconnect, Span
+from scheduler import warm, workload
 from scheduler.changes import Stand, between, stand
 from scheduler.durations import Durations, kin
 from scheduler.engine.demand import workloads
+from scheduler.engine.ends import StayTable
 from scheduler.engine.fleet import Fleet
-from scheduler.engine.types import Ask, JobView, NodeView, Reserve, Snapshot, Stay
+from scheduler.engine.types import Ask, JobView, Likeness, NodeView, Reserve, Snapshot, Stay
 from scheduler.live import Live, Share, Use
 from scheduler.nodes import changed_nodes, read_nodes
 from scheduler.stays import Stays
@@ -62,6 +63,7 @@ _kept = Inventory()
 def forget() -> None:
     """Drop what is kept (tests, a new database)."""
     _kept.stand = _kept.live.stand = _kept.stays.stand = _kept.durations.read_at = None
+    warm.forget()
 
 
 def reloads() -> int:
@@ -145,14 +147,17 @@ def live_shares() -> list[Share]:
 
 def stays_at(at: float) -> list[Stay]:
     """What is on the nodes that node_views() just gave, and when it is expected to be gone."""
-    return stays_later(at)()
-
-
-def stays_later(at: float) -> Callable[[], list[Stay]]:
-    """The same, to be worked out when it is asked for: what it takes of the database is read now."""
     _kept.durations.follow()
-    _kept.stays.follow()
-    return partial(_kept.stays.now, _kept.live, _kept.durations, at)
+    _kept.stays.read()
+    return _kept.stays.all(_kept.live, _kept.durations, at)
+
+
+def stays_later(fleet: Fleet, at: float) -> Callable[[], StayTable]:
+    """The same for the fleet that fleet_of() just gave, to be worked out when it is asked for: what that takes of the
+    database is read now."""
+    _kept.durations.follow()
+    _kept.stays.read()
+    return partial(_kept.stays.table_of, fleet, _kept.live, _kept.durations, at)
 
 
 def projects_on(nodes: Collection[int]) -> dict[int, int]:
@@ -219,7 +224,7 @@ def job_view(job: Job | QueuedJob, over_quota: bool = False) -> JobView:
     return JobView(
         id=job.pk,
         project_id=job.project_id,
-        asks=tuple(Ask(**ask) for ask in job.asks),
+        asks=tuple(_ask(ask) for ask in job.asks),
         cpu_milli=job.cpu_milli,
         host_memory_mib=job.host_memory_mib,
         interconnect=Interconnect(job.interconnect),
@@ -230,6 +235,9 @@ def job_view(job: Job | QueuedJob, over_quota: bool = False) -> JobView:
         simulated=job.simulated,
         key_work=job.key_work,
         over_quota=over_quota,
+        reproducible=job.reproducible,
+        like=_like(job.like),
+        warm=warm.warm_nodes([(job.data_paths, job.image)])[0],
         expected_s=expected_s,
         surely_s=surely_s,
     )
@@ -237,9 +245,9 @@ def job_view(job: Job | QueuedJob, over_quota: bool = False) -> JobView:
 
 # after what a job is like, in the order of JobView's fields
 QUEUED = """
-SELECT j.by_id, j.kind, j.name, j.walltime_s,
+SELECT j.by_id, j.kind, j.name, j.walltime_s, nullif(j.data_paths, '[]')::text, j.image, j.like::text,
     j.id, j.project_id, j.asks::text, j.cpu_milli, j.host_memory_mib, j.interconnect, j.distance, j.labels::text,
-    j.priority, extract(epoch FROM j.submitted_at)::float8, j.simulated, j.key_work
+    j.priority, extract(epoch FROM j.submitted_at)::float8, j.simulated, j.key_work, false, j.reproducible
 FROM ledger_job j JOIN ledger_project p ON p.id = j.project_id
 WHERE j.state = 'queued' AND j.held_at IS NULL AND p.state = 'active'
 ORDER BY j.priority DESC, j.queued_at, j.id LIMIT %s
@@ -253,25 +261,36 @@ def queued_jobs(limit: int = QUEUE_LIMIT) -> list[QueuedJob]:
         cursor.execute(QUEUED, [limit])
         rows = cursor.fetchall()
     _kept.durations.follow()
-    return [_queued(row) for row in rows]
+    holding = warm.warm_nodes([(json.loads(paths) if paths else (), image) for _, _, _, _, paths, image, *_ in rows])
+    return [_queued(row, warm_ids) for row, warm_ids in zip(rows, holding, strict=True)]
 
 
-def _queued(row: Sequence[Any]) -> QueuedJob:
-    who, kind, name, limit, pk, project_id, asks, cpu, memory, inside, apart, labels, *rest = row
-    priority, submitted_at, simulated, key_work = rest
+def _like(stored: Mapping[str, Any] | None) -> Likeness | None:
+    return Likeness(stored["hardware"], stored["nodes"], Span(stored["span"])) if stored else None
+
+
+def _queued(row: Sequence[Any], warm_ids: frozenset[int]) -> QueuedJob:
+    who, kind, name, limit, _paths, _image, model, *view = row
+    pk, project_id, asks, cpu, memory, inside, apart, labels, priority, submitted_at, simulated, *rest = view
     wanted = _asks(asks)
     like = kin(simulated, who, kind, name, wanted[0].nodes, wanted[0].cards_per_node)
-    expected_s, surely_s = _kept.durations.expected(like, limit)
-    view = JobView(
-        pk, project_id, wanted, cpu, memory, Interconnect(inside), Distance(apart), _labels(labels), priority,
-        submitted_at, simulated, key_work, False, expected_s, surely_s,
-    )  # fmt: skip
-    return QueuedJob(pk, project_id, view)
+    expected = _kept.durations.expected(like, limit)
+    wishes = Interconnect(inside), Distance(apart), _labels(labels)
+    rest += (_like(model and json.loads(model)), warm_ids, *expected)
+    return QueuedJob(
+        pk,
+        project_id,
+        JobView(pk, project_id, wanted, cpu, memory, *wishes, priority, submitted_at, simulated, *rest),
+    )
+
+
+def _ask(values: Mapping[str, Any]) -> Ask:
+    return Ask(**{**values, "form": AskForm(values["form"])})
 
 
 @lru_cache(1_000)
 def _asks(text: str) -> tuple[Ask, ...]:
-    return tuple(Ask(**ask) for ask in json.loads(text))
+    return tuple(_ask(ask) for ask in json.loads(text))
 
 
 @lru_cache(1_000)

@@ -6,8 +6,10 @@ beyond its time limit.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Any, Final
 
 from django.db import connection
@@ -15,7 +17,9 @@ from django.db import connection
 from ledger.vocabulary import Form
 from scheduler.changes import BETWEEN, Stand, between, stand
 from scheduler.durations import SOONEST_S, STEP, Durations, Kin, kin
+from scheduler.engine.ends import StayTable
 from scheduler.engine.estimates import even_odds
+from scheduler.engine.fleet import Fleet
 from scheduler.engine.types import Stay
 from scheduler.live import Live
 
@@ -41,32 +45,54 @@ class Fact:
     since: float
     closing: float | None
     like: Kin
-    stay: Stay | None = None
     good_until: float = 0.0  # what is expected of it
 
 
 @dataclass
 class Stays:
     facts: dict[int, Fact] = field(default_factory=dict)  # by allocation
+    by_node: dict[int, dict[int, Stay]] = field(default_factory=lambda: defaultdict(dict))  # and by allocation
+    due: list[tuple[float, int]] = field(default_factory=list)  # a heap: when to expect an allocation anew
+    unseen: set[int] = field(default_factory=set)  # allocations that are not worked in yet
     stand: Stand | None = None
+    table: StayTable | None = None  # of the same stays,
+    changed: set[int] = field(default_factory=set)  # but for these nodes
 
-    def now(self, live: Live, durations: Durations, at: float) -> list[Stay]:
-        """The stays of all that `live` knows of, as they are expected to end at this moment, by what both know."""
-        found: list[Stay] = []
-        for node_id, uses in live.uses.items():
-            if not uses:
+    def all(self, live: Live, durations: Durations, at: float) -> list[Stay]:
+        """The stays of all that `live` knows of, as they are expected to end at this moment."""
+        self._bring_up(live, durations, at)
+        return [stay for here in self.by_node.values() for stay in here.values()]
+
+    def table_of(self, fleet: Fleet, live: Live, durations: Durations, at: float) -> StayTable:
+        """The same as the engine wants it; kept, and corrected where something is another than at the last time."""
+        self._bring_up(live, durations, at)
+        if self.table is None or not self.table.fits(fleet):
+            self.table = StayTable(fleet, (stay for here in self.by_node.values() for stay in here.values()))
+        elif self.changed:
+            self.table.replace({node_id: self.by_node[node_id].values() for node_id in self.changed})
+        self.changed = set()
+        return self.table
+
+    def _bring_up(self, live: Live, durations: Durations, at: float) -> None:
+        """Of what was read since the last time, and of what is to be expected anew."""
+        again, self.unseen = self.unseen, set()
+        while self.due and self.due[0][0] <= at:
+            again.add(heappop(self.due)[1])
+        for pk in sorted(again):
+            fact = self.facts.get(pk)
+            if fact is None:
                 continue
-            crowd = len(uses)
-            for pk, (form, cpu, memory) in uses.items():
-                fact = self.facts.get(pk)
-                if fact is None:  # opened since live was followed
-                    continue
-                if fact.stay is None or fact.good_until <= at:
-                    cards = tuple(share[1:] for share in live.shares.get(pk, ()))
-                    ends = self._expect(fact, durations, at, crowd)
-                    fact.stay = Stay(fact.job_id, node_id, Form(form), ends, cpu, memory, cards)
-                found.append(fact.stay)
-        return found
+            here = live.uses.get(fact.node_id, {})
+            self.changed.add(fact.node_id)
+            if pk not in here:
+                self.unseen.add(pk)
+                self.by_node[fact.node_id].pop(pk, None)
+                continue
+            form, cpu, memory = here[pk]
+            ends = self._expect(fact, durations, at, len(here))
+            cards = tuple(share[1:] for share in live.shares.get(pk, ()))
+            self.by_node[fact.node_id][pk] = Stay(fact.job_id, fact.node_id, Form(form), ends, cpu, memory, cards)
+            heappush(self.due, (fact.good_until, pk))
 
     def _expect(self, fact: Fact, durations: Durations, at: float, crowd: int) -> float:
         """When it is gone; sets until when that is good. What should be gone by now is given a while longer."""
@@ -80,25 +106,31 @@ class Stays:
         fact.good_until = at + max(SOONEST_S, elapsed * (STEP - 1))
         return max(fact.since + elapsed + left, at) + lag
 
-    def follow(self) -> None:
+    def read(self) -> None:
+        """Take of the database what changed. What is read before its node's work is known waits for that."""
         now = stand("ledger_allocation")
         window = between(self.stand, now)
         with connection.cursor() as cursor:
             if window is None:
-                self.facts = {}
                 cursor.execute(OPEN + "upper_inf(a.period)")
             else:
                 cursor.execute(OPEN + BETWEEN.replace("changed_xid", "a.changed_xid"), window)
             rows = cursor.fetchall()
-        self._take(rows)
+        if window is None:
+            self.facts, self.by_node, self.due, self.table = {}, defaultdict(dict), [], None
         self.stand = now
+        self.unseen |= self._take(rows)
 
-    def _take(self, rows: Iterable[Sequence[Any]]) -> None:
+    def _take(self, rows: Iterable[Sequence[Any]]) -> set[int]:
+        opened = set()
         for pk, is_open, node_id, driver, job_id, project_id, limit, since, closing, *like in rows:
             if is_open:
                 self.facts[pk] = Fact(node_id, driver, job_id, project_id, limit, since, closing, kin(*like))
-            else:
-                self.facts.pop(pk, None)
+                opened.add(pk)
+            elif self.facts.pop(pk, None) is not None:
+                self.by_node[node_id].pop(pk, None)
+                self.changed.add(node_id)
+        return opened
 
 
 def _step(elapsed: float) -> float:
@@ -106,6 +138,3 @@ def _step(elapsed: float) -> float:
     if elapsed < SOONEST_S:
         return 0.0
     return SOONEST_S * STEP ** math.floor(math.log(elapsed / SOONEST_S, STEP))
-
-
-stays = Stays()

@@ -11,13 +11,12 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final
 
 from ledger.clock import database_now
 from ledger.models import HeadroomReserve, Job, NodeZone, Project
 from ledger.vocabulary import Form, ProjectState, Refusal
-from scheduler import quota, snapshot
+from scheduler import likeness, quota, snapshot
 from scheduler.engine.feasible import counted
 from scheduler.engine.future import Future, World
 from scheduler.engine.plan import Desk
@@ -77,8 +76,7 @@ class Outlook:
 def candidate(data: Mapping[str, Any], project: Project) -> Job:
     """The job that `data` (a validated JobInput) would make at this moment; it is not saved."""
     now = database_now()
-    values = {name: value for name, value in data.items() if name != "project"}
-    return Job(**values, project=project, submitted_at=now, queued_at=now)
+    return Job(**likeness.columns(data), project=project, submitted_at=now, queued_at=now)
 
 
 def outlook(job: Job) -> Outlook:
@@ -121,8 +119,8 @@ class _Question:
         self.queue = [snapshot.job_view(queued) for queued in snapshot.queued_jobs() if queued.pk != self.job.id]
 
     def answer(self) -> Outlook:
-        stays = partial(snapshot.stays_at, self.at)
         fleet = snapshot.fleet_of(self.views)
+        stays = snapshot.stays_later(fleet, self.at)
         desk = Desk(
             fleet, self.reserves, at=self.at, seed=SEED, rule=DEFAULT_RULE, stays=stays, watched=self.job.id
         )  # fmt: skip

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import emptying
 from tests.ledger import watch
 
 pytest_configure = watch.register
@@ -23,6 +24,13 @@ def static_files_are_found_when_asked_for() -> None:
     from django.conf import settings
 
     settings.WHITENOISE_AUTOREFRESH = True
+
+
+@pytest.fixture(autouse=True, scope="session")
+def real_transactions_are_cleared_away_quickly() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        emptying.replace_flush(patch)
+        yield
 
 
 @pytest.fixture(autouse=True)

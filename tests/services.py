@@ -23,6 +23,12 @@ from portal.up.valkey import Valkey
 
 NEEDING = {"db", "transactional_db", "django_db_setup", "live_server", "services", "admin_client", "client_as"}
 START_SECONDS = 60.0
+WITHOUT_CHECKPOINTS = {
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "checkpoint_timeout": "1h",
+    "max_wal_size": "1GB",
+}
 
 
 class TestServices:
@@ -67,7 +73,7 @@ class TestServices:
             superuser_password=self.folder.secret("postgres_superuser"),
             owner_password=self.folder.secret("postgres_owner"),
             account=account,
-            settings=WITHOUT_SAFETY,
+            settings=WITHOUT_SAFETY | WITHOUT_CHECKPOINTS,
             owner_may_create_databases=True,
         )
 

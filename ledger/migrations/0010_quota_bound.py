@@ -136,7 +136,7 @@ def _compute_once(**condition: Any) -> ExclusionConstraint:
 
 # Indexes of keys whose first column is that of a unique constraint: one index is enough. By name: Django would drop
 # every index of the column alone.
-DOUBLE: tuple[tuple[str, str, str, str, dict[str, bool]], ...] = (
+DOUBLE: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("cardshare", "allocation", "shares", "ledger_cardshare_allocation_id_54eef0e4", {"db_constraint": False}),
     ("allocation", "attempt", "allocations", "ledger_allocation_attempt_id_0377016e", {}),
     ("attempt", "job", "attempts", "ledger_attempt_job_id_b6d68890", {}),

@@ -40,6 +40,9 @@ class Job(models.Model):
     interconnect = models.CharField(max_length=16, default=Interconnect.ANY, choices=[(i, i) for i in Interconnect])
     distance = models.CharField(max_length=16, default=Distance.ANY, choices=[(d, d) for d in Distance])
     labels = models.JSONField(default=list)
+    reproducible = models.BooleanField(default=False)  # whole machines of one class of hardware
+    like_job = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+", db_index=False)
+    like = models.JSONField(null=True)  # engine Likeness: how like_job was placed when this job was submitted
     environment = models.JSONField(default=dict)
     command = models.JSONField()  # argv
     image = models.CharField(max_length=300, default="")
@@ -79,6 +82,11 @@ class Job(models.Model):
                 condition=Q(held_at__isnull=True, held_by__isnull=True, held_reason="")
                 | Q(held_at__isnull=False, held_by__isnull=False),
                 name="job_held_by_somebody",
+            ),
+            models.CheckConstraint(
+                condition=Q(like_job__isnull=True, like__isnull=True)
+                | Q(reproducible=True, like_job__isnull=False, like__isnull=False),
+                name="job_like_another_is_reproducible",
             ),
             # the placing of a job that was held in the meantime is refused here
             models.CheckConstraint(

@@ -11,6 +11,7 @@ from django.db.models import Count, Sum
 from ledger.models import Allocation, Card, CardSeat, CardShare, Hold, Job, Node, NodeZone, Project, User, Zone
 from ledger.vocabulary import JobState
 from portal.api.company import company_answer
+from portal.api.comparison import comparison, fingerprint_of
 from scheduler.models import Decision, Drift
 
 
@@ -42,7 +43,7 @@ def job_brief(job: Job) -> dict[str, Any]:
 
 def job_detail(job: Job, viewer: User) -> dict[str, Any]:
     """Everything a person who may see the job sees of it."""
-    attempts = list(job.attempts.order_by("n"))
+    attempts = list(job.attempts.select_related("decision").order_by("n"))
     newest = attempts[-1] if attempts else None
     allocations = list(
         Allocation.objects.filter(attempt__job=job)
@@ -57,6 +58,8 @@ def job_detail(job: Job, viewer: User) -> dict[str, Any]:
         "interconnect": job.interconnect,
         "distance": job.distance,
         "labels": job.labels,
+        "reproducible": job.reproducible,
+        "like_job": job.like_job_id,
         "command": job.command,
         "environment": job.environment,
         "image": job.image,
@@ -75,9 +78,11 @@ def job_detail(job: Job, viewer: User) -> dict[str, Any]:
                 "message": a.message,
                 "opened": _iso(a.opened_at),
                 "ended": _iso(a.ended_at),
+                "fingerprint": fingerprint_of(a),
             }
             for a in attempts
         ],
+        "comparison": comparison(newest, job.like_job_id, viewer) if newest and job.like_job_id else None,
         "placement": _placement(current),
         **company_answer(job, current, viewer),
         "reasons": _reasons(job, viewer),
@@ -158,6 +163,7 @@ def _reasons(job: Job, viewer: User) -> dict[str, Any] | None:
         "ask_index": decision.ask_index,
         "by_ask": decision.reasons,
         "best": decision.scores,
+        "warm": decision.warm,
         "never": decision.never,
         "position": decision.position,
         "expected_s": decision.expected_s,

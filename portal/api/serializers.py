@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 
+from ledger.errors import Refused
 from ledger.vocabulary import (
     DENIED_ENVIRONMENT_PREFIXES,
     AskForm,
@@ -16,6 +18,7 @@ from ledger.vocabulary import (
     JobKind,
 )
 from portal.api.fields import Argument, Choice, Facts, Instant, Items, StrictBoolean, Text, WholeNumber
+from scheduler import likeness
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
@@ -117,6 +120,8 @@ class JobInput(Strict):
     interconnect = Choice([i.value for i in Interconnect], default=Interconnect.ANY.value)
     distance = Choice([d.value for d in Distance], default=Distance.ANY.value)
     labels = Items(child=Text(max_length=63), default=list, most=20)
+    reproducible = StrictBoolean(default=False)
+    like_job = WholeNumber(default=None, allow_null=True, min_value=1, max_value=2**63 - 1)
     command = Items(child=Argument(), min_length=1, most=1000)
     environment = Variables(child=Argument(), default=dict, allow_empty=True)
     image = Text(default="", allow_blank=True, max_length=300)
@@ -165,6 +170,32 @@ class JobInput(Strict):
         if key_work and not self.context["user"].operates:
             raise serializers.ValidationError(_("Only operators and admins mark key work, which may enter headroom."))
         return key_work
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if attrs["reproducible"]:
+            _only_whole(attrs["asks"])
+        elif attrs["like_job"] is not None:
+            message = _("Only a reproducible job is placed like another: set reproducible to true.")
+            raise serializers.ValidationError({"reproducible": message})
+        try:
+            likeness.check(attrs, self.context["user"])
+        except Refused as refused:
+            raise serializers.ValidationError(_at(refused.field, str(refused)), code=refused.code) from None
+        return attrs
+
+
+def _only_whole(asks: Iterable[dict[str, Any]]) -> None:
+    message = _("A reproducible job has its machines to itself: ask for whole machines (form whole).")
+    wrong = {number: {"form": message} for number, ask in enumerate(asks) if ask["form"] != AskForm.WHOLE}
+    if wrong:
+        raise serializers.ValidationError({"asks": wrong})
+
+
+def _at(field: str, message: str) -> Any:
+    """The message at its place in the document: asks.0.nodes."""
+    for name in reversed(field.split(".")):
+        message = {name: message}  # type: ignore[assignment]
+    return message
 
 
 class CancelInput(Strict):

@@ -1,7 +1,7 @@
 """`manage.py test [--system-postgres] [pytest arguments]`: fetch what some tests drive, then run pytest.
 
-Without arguments all tests run, in two pytest processes side by side: pages and books in one, what starts processes and
-browsers in the other. Each has servers of its own, started by the plugin tests/services.py, not here.
+Without arguments all tests run, in several pytest processes side by side that share the files among them
+(tests/sharing.py). Each has servers of its own, started by the plugin tests/services.py, not here.
 """
 
 import os
@@ -10,7 +10,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import IO
 
 from portal.up.bootstrap import CHECKOUT
 
@@ -23,11 +25,10 @@ SYSTEM_PACKAGES = {
     "libc6-dev": ("/usr/include/stdio.h",),
 }
 SKIP_SYSTEM = "GPU_COMMONS_SKIP_APT"
-
-
-# The half whose tests drive no other processes; the rest is what stands beside it.
-PAGES_AND_BOOKS = ("tests/bench", "tests/ledger", "tests/portal")
-NOT_OF_THEM = "tests/portal/up"
+SHARING = (sys.executable, "-m", "pytest", "-p", "tests.sharing")
+MOST_PROCESSES = 4
+# Half of the tests wait for a browser or for processes: one more than there are processors keeps these busy.
+PROCESSES = min((os.cpu_count() or 1) + 1, MOST_PROCESSES)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -38,40 +39,38 @@ def main(argv: Sequence[str]) -> int:
         os.environ["TEST_WITH_SYSTEM_POSTGRES"] = "1"
     install_system_packages()
     os.chdir(CHECKOUT)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of the many processes compiles all code again
     sys.stdout.flush()
     if not arguments:
-        return run_halves(*halves())
+        with tempfile.TemporaryDirectory(prefix="gpu-commons-share-") as folder:
+            return run_together([*SHARING, f"--share={folder}"], PROCESSES)
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *arguments])
 
 
-def halves() -> tuple[list[str], list[str]]:
-    """The arguments of both pytest processes; together they name every folder of tests once."""
-    folders = sorted(f"tests/{folder.name}" for folder in (CHECKOUT / "tests").iterdir() if folder.is_dir())
-    rest = [folder for folder in folders if folder not in PAGES_AND_BOOKS and has_tests(folder)]
-    return [*PAGES_AND_BOOKS, f"--ignore={NOT_OF_THEM}"], [NOT_OF_THEM, *rest]
-
-
-def has_tests(folder: str) -> bool:
-    return any((CHECKOUT / folder).rglob("test_*.py"))
-
-
-def run_halves(first: Sequence[str], second: Sequence[str]) -> int:
-    """Run both; the output of the second is shown when the first has ended. 0 when both passed."""
-    command = [sys.executable, "-m", "pytest"]
-    with tempfile.TemporaryFile() as output:
-        beside = subprocess.Popen([*command, *second], stdout=output, stderr=subprocess.STDOUT)
+def run_together(command: Sequence[str], processes: int) -> int:
+    """Run it so many times at once, and show the output of the others when the first has ended. 0 when all passed; a
+    failure's own exit status when not."""
+    with ExitStack() as stack:
+        outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(processes - 1)]
+        others = [subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) for output in outputs]
         try:
-            codes = [subprocess.run([*command, *first], check=False).returncode]
-            print(f"\nThe other tests ({' '.join(second)}) run beside these …", flush=True)
-            codes.append(beside.wait())
+            codes = [subprocess.run(command, check=False).returncode]
+            for other, output in zip(others, outputs, strict=True):
+                print("\nThe tests of another process, which ran beside these …", flush=True)
+                codes.append(other.wait())
+                show(output)
         finally:
-            if beside.poll() is None:
-                beside.terminate()
-                beside.wait()
-            output.seek(0)
-            shutil.copyfileobj(output, sys.stdout.buffer)
-            sys.stdout.flush()
+            for other in others:
+                if other.poll() is None:
+                    other.terminate()
+                    other.wait()
     return max(codes, key=abs)
+
+
+def show(output: IO[bytes]) -> None:
+    output.seek(0)
+    shutil.copyfileobj(output, sys.stdout.buffer)
+    sys.stdout.flush()
 
 
 def install_system_packages() -> None:

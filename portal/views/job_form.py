@@ -154,7 +154,8 @@ def cloned(job: Job) -> dict[str, Any]:
         values |= {"then_form": job.asks[1]["form"], "then_after_min": job.asks[1]["after_s"] // 60}
     same = ("name", "kind", "image", "interconnect", "distance", "host_memory_mib", "priority", "checkpoint")
     return values | {
-        **{name: getattr(job, name) for name in (*same, "preemptible", "simulated")},
+        **{name: getattr(job, name) for name in (*same, "reproducible", "preemptible", "simulated")},
+        "like_job": job.like_job_id,
         "project": job.project.slug,
         "command": shlex.join(job.command),
         "environment": "\n".join(f"{name}={value}" for name, value in job.environment.items()),

@@ -19,8 +19,9 @@ from ledger.errors import Refused
 from ledger.models import Job, Node, User
 from ledger.vocabulary import LIVE_JOB_STATES, JobState
 from portal.api.answers import job_detail
+from portal.api.comparison import comparison
 from portal.forms import ReasonForm
-from portal.typed import whole
+from portal.typed import id_of, whole
 from portal.views.fleet_rows import node_rows
 from portal.views.gate import request_id, signed_in, viewer
 from scheduler import logs, queue
@@ -43,11 +44,19 @@ def _facts(request: HttpRequest, job: Job) -> dict[str, Any]:
     return {
         "job": job,
         "detail": detail,
+        "fingerprint": detail["attempts"][-1]["fingerprint"] if detail["attempts"] else None,
         **_drawn(detail, viewer(request)),
         "stages": stages(detail),
         "live": job.state in LIVE_JOB_STATES,
         "may_cancel": job.state in LIVE_JOB_STATES and queue.may_cancel(job, viewer(request)),
     }
+
+
+def _compared(request: HttpRequest, job: Job) -> dict[str, Any]:
+    """The placement beside that of the job that the reader names, `?compare=`."""
+    other = id_of(request.GET.get("compare", ""))
+    attempt = job.attempts.select_related("decision").order_by("-n").first() if other else None
+    return {"compared": comparison(attempt, other, viewer(request)) if other and attempt else None}
 
 
 def _drawn(detail: dict[str, Any], user: User) -> dict[str, Any]:
@@ -62,6 +71,7 @@ def _drawn(detail: dict[str, Any], user: User) -> dict[str, Any]:
 def job_page(request: HttpRequest, pk: int) -> HttpResponseBase:
     job = _job(request, pk)
     context = _facts(request, job) | {"cancel_form": ReasonForm(), "rank": _number(request, "rank")}
+    context |= _compared(request, job)
     return render(request, "jobs/job.html", context)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from django.db.models import Max
+from django.db.models.functions import Now
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
@@ -14,7 +15,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
-from ledger.models import CardShare, Fault, Node, User
+from ledger.models import CardShare, Fault, Job, Node, User
+from ledger.vocabulary import JobState
 from portal import labels
 from portal.forms import NodeFilter, card_models, zone_choices
 from portal.tables import Action, Column, Table
@@ -24,9 +26,11 @@ from portal.views.fleet_rows import filtered_nodes, node_rows
 from portal.views.gate import signed_in, viewer
 from portal.zone_forms import MomentForm
 from scheduler import zones
-from scheduler.models import OPEN_MOVES, ZoneMove
+from scheduler.models import OPEN_MOVES, Decision, ZoneMove
+from scheduler.placing import REFRESH
 
 MAX_HOSTNAME: Final = 253
+STALE: Final = 3 * REFRESH
 
 
 def _state(row: Any) -> str:
@@ -150,6 +154,7 @@ def node_page(request: HttpRequest, hostname: str) -> HttpResponseBase:
         "place": place_name((node.site, node.room, node.rack)),
         "faults": Fault.objects.filter(node=node, cleared_at=None).select_related("card").order_by("-last_seen")[:20],
         "zone_periods": node.zone_periods.select_related("zone").order_by("-period")[:20],
+        "kept": _kept(node, user),
         "moves": [move for move in moves[:20] if move.state in OPEN_MOVES],
         "story": life.of_node(node, user, request),
         "moment_form": form,
@@ -159,6 +164,17 @@ def node_page(request: HttpRequest, hostname: str) -> HttpResponseBase:
         "may_plan": zones.may_plan(user),
     }
     return render(request, "nodes/node.html", context)
+
+
+def _kept(node: Node, user: User) -> dict[str, Any] | None:
+    """The waiting job that the node is kept for, if the person may see it, and from when. What the scheduler has not
+    said again for a while doesn't count: the job is held, or its project takes no work."""
+    here = Decision.objects.filter(kept__nodes__contains=[node.hostname], at__gt=Now() - STALE)
+    waiting = here.filter(job__state=JobState.QUEUED)
+    found = waiting.order_by("-at").first()
+    if found is None:
+        return None
+    return {"job": Job.objects.visible_to(user).filter(pk=found.job_id).first(), "begins_at": found.begins_at}
 
 
 def _node(hostname: str) -> Node:

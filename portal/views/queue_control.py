@@ -37,7 +37,7 @@ from scheduler.engine.types import DEFAULT_POLICY
 from scheduler.queue_control import Acted, Order
 
 MOST_KEYS, MOST_TOLD = 1000, 10  # keys looked at; jobs left alone that are named one by one
-QUEUE_ORDER: Final = ("-priority", "queued_at")
+QUEUE_ORDER: Final = ("-priority", "place", "queued_at")  # of a priority, who has no place yet comes last
 
 
 def _asks(job: Any) -> str:
@@ -80,7 +80,7 @@ def queue(request: HttpRequest) -> HttpResponseBase:
         columns=(*COLUMNS, ACT_COLUMN) if user.operates and not exporting else COLUMNS,
         records=_filtered(waiting_jobs(user).select_related("project", "by", "held_by"), form.chosen),
         form=form,
-        order=("-priority", "queued_at", "pk"),
+        order=(*QUEUE_ORDER, "pk"),
         key=lambda job: str(job.pk),
         actions=acts if user.operates else (),
     )

@@ -1,7 +1,7 @@
 """An independent reading of all rules: replays a plan on plain dictionaries and lists what it breaks.
 
-Slow and straightforward on purpose. Shares no code with the engine, so that the two can be compared; used by tests
-and when a plan is in doubt.
+Slow and straightforward on purpose. Shares no code with the engine, so that the two can be compared, but for the names
+of classes of hardware; used by tests and when a plan is in doubt.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from ledger.vocabulary import AskForm, Distance, Form, Interconnect
+from ledger.vocabulary import AskForm, Form, Interconnect, Span
+from scheduler.engine.hardware import hardware_of
+from scheduler.engine.queueing import POLICIES
 from scheduler.engine.types import (
     Ask,
     CardView,
@@ -77,14 +79,38 @@ def _open(view: NodeView) -> _Node:
     )
 
 
+def _queue(snapshot: Snapshot) -> list[int]:
+    """The jobs in the order of the policy (queueing.py), worked out by its words: priority; those that have waited too
+    long, by submission; the others by submission and work."""
+    policy = POLICIES[snapshot.policy]
+    card = max((card.memory_mib for node in snapshot.nodes for card in node.cards), default=1)
+    width = max((len(node.cards) for node in snapshot.nodes), default=0)
+
+    def turn(job: JobView) -> tuple[int, int, float, float, int]:
+        if snapshot.at - job.submitted_at >= policy.bound_s:
+            return -job.priority, 0, job.submitted_at, job.submitted_at, job.id
+        ask = job.asks[0]
+        cards: float = ask.nodes * ask.cards_per_node
+        if ask.form is AskForm.WHOLE:
+            cards = ask.nodes * max(ask.cards_per_node, width, 1)
+        elif ask.form is AskForm.CONTAINER and ask.memory_mib:
+            cards *= min(ask.memory_mib / card, 1.0)
+        at = job.submitted_at + policy.patience * (cards * job.expected_s)
+        return -job.priority, 1, at, job.submitted_at, job.id
+
+    return [job.id for job in sorted(snapshot.jobs, key=turn)]
+
+
 def _check_jobs(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     decided = [p.job_id for p in plan.placements] + [w.job_id for w in plan.waiting]
     if sorted(decided) != sorted(job.id for job in snapshot.jobs):
         yield "not every job is decided exactly once"
-    queue = sorted(snapshot.jobs, key=lambda job: (-job.priority, job.submitted_at, job.id))
+    queue = _queue(snapshot)
     placed = {p.job_id for p in plan.placements}
-    if [job.id for job in queue if job.id in placed] != [p.job_id for p in plan.placements]:
+    if [job_id for job_id in queue if job_id in placed] != [p.job_id for p in plan.placements]:
         yield "placements are not in queue order"
+    if plan.order and list(plan.order) != queue:
+        yield "the jobs are not in queue order"
     asks = {job.id: len(job.asks) for job in snapshot.jobs}
     for waiting in plan.waiting:
         if len(waiting.by_ask) != asks.get(waiting.job_id):
@@ -127,10 +153,56 @@ def _check_gang(
         yield "two members on one node"
     if len({member.form for member in placement.members}) > 1:
         yield "members in different forms"
-    if job.distance is Distance.SAME_LEAF and ask.nodes > 1:
-        views = [nodes[m.node_id].view for m in placement.members if m.node_id in nodes]
-        if len({(v.site, v.room, v.leaf) for v in views}) > 1 or not all(v.leaf for v in views):
-            yield "members are not on one leaf"
+    views = [nodes[m.node_id].view for m in placement.members if m.node_id in nodes]
+    if ask.nodes > 1 and job.like is None:
+        yield from _check_distance(job, views)
+    if job.reproducible:
+        yield from _check_alike(job, views, placement)
+
+
+def _check_distance(job: JobView, views: list[NodeView]) -> Iterator[str]:
+    level, _, required = job.distance.partition("same_")
+    if level:
+        return
+    names = {getattr(view, required) for view in views}
+    rooms, sites = {(view.site, view.room) for view in views}, {view.site for view in views}
+    apart = len(sites) > 1 if required == "site" else len(rooms) > 1  # a rack's or leaf's name counts within its room
+    if apart or len(names) > 1 or "" in names:
+        yield f"members are not on one {required}"
+
+
+def _check_alike(job: JobView, views: list[NodeView], placement: Placement) -> Iterator[str]:
+    if any(member.form is not Form.WHOLE for member in placement.members):
+        yield "reproducible, but not on whole machines"
+    if len({machine(view) for view in views}) > 1:
+        yield "reproducible, but on machines of several kinds"
+    like = job.like
+    if like is None:
+        return
+    if {hardware_of(view).code for view in views} != {like.hardware} or len(views) != like.nodes:
+        yield "not the machines of the job that it is to be like"
+    levels: dict[Span, list[tuple[str, ...]]] = {
+        Span.LEAF: [(view.site, view.room, view.leaf) for view in views],
+        Span.RACK: [(view.site, view.room, view.rack) for view in views],
+        Span.ROOM: [(view.site, view.room) for view in views],
+        Span.SITE: [(view.site,) for view in views],
+    }
+    shared = [span for span, places in levels.items() if len(set(places)) == 1 and places[0][-1]]
+    if [Span.NODE, *shared, Span.APART][0 if len(views) == 1 else 1] is not like.span:
+        yield "not as near to each other as those of the job that it is to be like"
+
+
+def machine(view: NodeView) -> tuple[object, ...]:
+    """What must be equal on machines of one kind."""
+    seats = sorted(view.cards, key=lambda card: (card.slot, card.id))
+    slots = {card.id: n for n, card in enumerate(seats)}
+    speeds: dict[frozenset[int], int] = {}
+    for a, b, gbps in view.links:
+        pair = frozenset({slots[a], slots[b]})
+        speeds[pair] = max(gbps, speeds.get(pair, 0))
+    links = frozenset((pair, gbps) for pair, gbps in speeds.items() if gbps)
+    cards = tuple((card.model, card.memory_mib) for card in seats)
+    return cards, links, view.cpu_milli, view.host_memory_mib, view.interconnect
 
 
 def _rule_node(case: _Case) -> Iterator[str]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ledger.vocabulary import COMPUTE_UNITS, Refusal
 from scheduler.engine.arrays import Bools, Codes
-from scheduler.engine.fleet import FORM_CODE
+from scheduler.engine.fleet import FORM_CODE, UNKNOWN
 from scheduler.engine.lens import Lens
 
 Filter = Callable[[Lens], Bools | None]  # True where the row is refused; None where it can refuse no row
@@ -43,6 +43,12 @@ def model(look: Lens) -> Bools | None:
     if look.is_whole:
         refused |= (look.present & ~look.match).sum(axis=0) > 0
     return refused
+
+
+def hardware(look: Lens) -> Bools | None:
+    if not look.shape.hardware:
+        return None
+    return look.fleet.hardware_codes()[look.rows] != look.fleet.hardwares.get(look.shape.hardware, UNKNOWN)
 
 
 def interconnect(look: Lens) -> Bools | None:
@@ -142,6 +148,7 @@ NEVER: Final[tuple[tuple[Refusal, Filter], ...]] = (
     (Refusal.SIMULATED, simulated),
     (Refusal.NO_DRIVER, no_driver),
     (Refusal.MODEL, model),
+    (Refusal.HARDWARE, hardware),
     (Refusal.INTERCONNECT, interconnect),
     (Refusal.LABELS, labels),
     (Refusal.CARDS_TOTAL, cards_total),
@@ -172,9 +179,12 @@ STANDING: Final = len(NEVER) + len(WITHHELD)  # codes up to here stand for the w
 HEADROOM: Final = len(FILTERS) + 1
 RESERVED: Final = len(FILTERS) + 2
 GANG: Final = len(FILTERS) + 3
-LEAF: Final = len(FILTERS) + 4
-BEYOND: Final = (Refusal.HEADROOM, Refusal.RESERVED, Refusal.GANG, Refusal.LEAF)
-REASONS: Final[tuple[Refusal, ...]] = (*(r for r, _ in FILTERS), *BEYOND)
+NO_PLACE: Final = len(FILTERS) + 4  # of a gang that must share a leaf; then a rack, a room, a site, as in fleet.LEVELS
+LEVELS: Final = (Refusal.LEAF, Refusal.RACK, Refusal.ROOM, Refusal.SITE)
+MIXED: Final = NO_PLACE + len(LEVELS)
+UNLIKE: Final = MIXED + 1
+BEYOND: Final = (Refusal.HEADROOM, Refusal.RESERVED, Refusal.GANG, *LEVELS, Refusal.MIXED, Refusal.UNLIKE)
+REASONS: Final[tuple[Refusal, ...]] = (*(refusal for refusal, _ in FILTERS), *BEYOND)
 
 
 def codes(look: Lens, after: int = 0, upto: int = len(FILTERS)) -> Codes:

@@ -2,7 +2,7 @@
 Card arrays are (c, n), card first: adding up the cards of each node is then adding up c long vectors.
 Built once, corrected by `replace_nodes`, forked for every plan so that a plan changes nothing.
 
-Decides nothing. Codes (model, zone, place) are only names for strings: no choice may depend on their order.
+Decides nothing. Codes (model, zone, place, hardware) are only names for strings: no choice may depend on their order.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import numpy as np
 
 from ledger.vocabulary import COMPUTE_UNITS, Form
 from scheduler.engine.arrays import Bools, Codes, Ints, Rows
+from scheduler.engine.hardware import hardware_of
 from scheduler.engine.intervals import Intervals, gaps, length, merged
 from scheduler.engine.kernel import Board, Log, Moving, Slate
 from scheduler.engine.opening import Kinds, Openings, kinds_of, openings
 from scheduler.engine.prices import Prices, Stock, Workload, first_guess, prices
 from scheduler.engine.shape import FORMS, INTERCONNECT_RANK, Shape
-from scheduler.engine.topology import CardTopology
+from scheduler.engine.topology import LEVELS, CardTopology, place_keys
 from scheduler.engine.types import CardView, MemberPlan, NodeView
 
 StockKey = tuple[tuple[int, ...], tuple[int, ...], int, int]  # sizes, cards of each, milli-cores, MiB
 
 FORM_CODE: Final[dict[Form | None, int]] = {None: 0, Form.CONTAINER: 1, Form.BLOCK: 2, Form.WHOLE: 3}
-LEVELS: Final = ("leaf", "rack", "room", "site")  # nearest first
 UNKNOWN: Final = -1
 ANSWERS_KEPT: Final = 1_000
 LOG_KEPT: Final = 100_000
@@ -113,6 +113,7 @@ class Fleet:
         """`workloads` by simulated: what came so far, for prices; without one there is a first guess."""
         self.workloads = dict(workloads or {})
         self.models: dict[str, int] = {}
+        self.hardwares: dict[str, int] = {}
         self.zones: dict[int, int] = {}
         self.places: dict[tuple[str, ...], int] = {}
         self._build(nodes)
@@ -126,6 +127,7 @@ class Fleet:
         self.busy: dict[tuple[int, int], tuple[Intervals, Intervals]] = {}  # (row, column) -> memory, compute
         self.labels: dict[str, Bools] = {}
         self.topologies: dict[int, CardTopology] = {}
+        self.hardware: Ints | None = None  # see hardware_codes
         self.log = Changes(len(self.views))
         self.answers: dict[tuple[Shape, str], Answer] = {}
         self.slates: dict[bool, Drawn] = {}  # by simulated (slate.py)
@@ -248,7 +250,7 @@ class Fleet:
         fixed.zone[row] = UNKNOWN if node.zone_id is None else self.zones.setdefault(node.zone_id, len(self.zones))
         fixed.zone_forms[:, row] = [form in node.zone_forms for form in FORMS]
         fixed.drivers[:, row] = [bool(node.managers.get(form)) for form in FORMS]
-        fixed.places[:, row] = [self._place(key) for key in _place_keys(node)]
+        fixed.places[:, row] = [self._place(key) for key in place_keys(node)]
         fixed.interconnect[row] = INTERCONNECT_RANK[node.interconnect]
         fixed.cpu[row] = node.cpu_milli
         fixed.host_memory[row] = node.host_memory_mib
@@ -261,6 +263,8 @@ class Fleet:
         for label, has in self.labels.items():
             has[row] = label in node.labels
         self.topologies.pop(row, None)
+        if self.hardware is not None:
+            self.hardware[row] = self._hardware_code(node)
         self._fill_cards(row, node)
 
     def _fill_cards(self, row: int, node: NodeView) -> None:
@@ -284,6 +288,16 @@ class Fleet:
             if card.block_id is not None:
                 fixed.block[n, row] = block_of[card.block_id]
                 fixed.block_size[block_of[card.block_id], row] += 1
+
+    def hardware_codes(self) -> Ints:
+        """(n,): the class of each node as hardware; worked out when first asked for."""
+        home = self.base or self
+        if home.hardware is None:
+            home.hardware = np.array([home._hardware_code(view) for view in home.views], dtype=np.int64)
+        return home.hardware
+
+    def _hardware_code(self, node: NodeView) -> int:
+        return self.hardwares.setdefault(hardware_of(node).code, len(self.hardwares))
 
     def _place(self, key: tuple[str, ...]) -> int:
         return self.places.setdefault(key, len(self.places)) if key[-1] else UNKNOWN
@@ -334,16 +348,6 @@ def _largest_gap(busy: Intervals, memory_mib: int) -> int:
 
 def _block_ids(node: NodeView) -> list[int]:
     return sorted({card.block_id for card in node.cards if card.block_id is not None})
-
-
-def _place_keys(node: NodeView) -> tuple[tuple[str, ...], ...]:
-    """By LEVELS; a name counts within its room, because racks and leaves are numbered anew in every room."""
-    return (
-        ("leaf", node.site, node.room, node.leaf),
-        ("rack", node.site, node.room, node.rack),
-        ("room", node.site, node.room),
-        ("site", node.site),
-    )
 
 
 def _empty(n: int, c: int, b: int) -> tuple[Fixed, Moving]:

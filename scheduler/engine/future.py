@@ -12,6 +12,7 @@ from typing import Final
 
 from ledger.vocabulary import COMPUTE_UNITS
 from scheduler.engine.demand import workloads
+from scheduler.engine.ends import StayTable
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.intervals import merged, minus
 from scheduler.engine.plan import Desk
@@ -78,7 +79,7 @@ class Future(Desk):
             seed=taken.seed,
             rule=taken.rule,
             policy=taken.policy,
-            stays=lambda: world.stays,
+            stays=lambda: StayTable(world.fleet, world.stays),
         )
         self.world = world
         if before is not None:

@@ -5,7 +5,7 @@ A judge works on a fork of the fleet that its user books on, and remembers its v
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,11 +19,12 @@ from scheduler.engine.cards import build
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.headroom import Headroom
 from scheduler.engine.kept import Bar, Kept
-from scheduler.engine.near import groups
+from scheduler.engine.near import REQUIRED, groups, groups_like
 from scheduler.engine.score import POINTS, RULES, THRIFTY
 from scheduler.engine.shape import Shape, shapes_of
 from scheduler.engine.ties import node_ranks
-from scheduler.engine.types import Ask, JobView, MemberPlan, Reserve
+from scheduler.engine.types import Ask, JobView, Likeness, MemberPlan, Reserve, Warmth
+from scheduler.engine.warmth import nearly_as_good, put_first, warmth
 
 SCORES_SHOWN: Final = 5
 FREE: Final = Bar()
@@ -39,7 +40,15 @@ class Question:
     nodes: int
     distance: Distance
     key_work: bool
+    alike: bool = False  # nodes of one class of hardware
+    like: Likeness | None = None
+    warm: frozenset[int] = frozenset()  # ids of nodes to be preferred
     bar: Bar = FREE
+
+    @property
+    def loose(self) -> bool:
+        """Its nodes need have nothing to do with each other."""
+        return self.like is None and (self.nodes == 1 or (self.distance is Distance.ANY and not self.alike))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,7 @@ class Verdict:
     members: Members
     best: Shown
     never: bool
+    warm: Warmth | None = None
 
 
 class Judge:
@@ -90,7 +100,8 @@ class Judge:
         points = np.where(scored, np.stack([v.points for v in verdicts]), 0).max(axis=0)
         chosen = max(verdicts, key=self._preference)
         nearest = np.where(ready.any(axis=0), 0, codes.max(axis=0)).astype(np.int8)
-        return Verdict(nearest, points, chosen.members, chosen.best, all(v.never for v in verdicts))
+        never = all(v.never for v in verdicts)
+        return Verdict(nearest, points, chosen.members, chosen.best, never, chosen.warm)
 
     def _preference(self, verdict: Verdict) -> tuple[bool, int, float]:
         """The greatest is taken: a form that is ready, that takes little, that scores high."""
@@ -114,30 +125,41 @@ class Judge:
             codes[rows[shut]] = feasible.RESERVED
             rows = rows[~shut]
             first = ranked(self.fleet, rows, found.points, few)
-        members, problem = self._gang(question, shape, rows, first, found.points)
+        warm = nearly_as_good(self.fleet, codes, found.points, first, question.warm, self.rule)
+        top, first = first[:1], put_first(first, warm)
+        members, problem = self._gang(question, shape, rows, first, warm, found.points)
         codes[rows] = problem
         never = not members and self._never(question, feasible.could_ever(found.codes))
         ids = self.fleet.fixed.ids
         shown = tuple((int(ids[row]), float(found.points[row]) / POINTS) for row in first[:SCORES_SHOWN])
-        return Verdict(codes, found.points, members, shown, never)
+        preferred = warmth(self.fleet, [row for row, _ in members], warm, found.points, top) if len(warm) else None
+        return Verdict(codes, found.points, members, shown, never, preferred)
 
-    def _gang(self, question: Question, shape: Shape, rows: Rows, first: Rows, points: Ints) -> tuple[Members, int]:
+    def _gang(
+        self, question: Question, shape: Shape, rows: Rows, first: Rows, warm: Rows, points: Ints
+    ) -> tuple[Members, int]:
         """All members or none, and then the code that says why."""
-        nodes, distance = question.nodes, question.distance
-        if len(rows) < nodes:
+        if len(rows) < question.nodes:
             return [], feasible.GANG
-        if nodes == 1 or distance is Distance.ANY:  # as a rule the best few will do, without sorting the rest
+        if question.loose:  # as a rule the best few will do, without sorting the rest
             members = self._members(question, shape, first, points)
             if members:
                 return members, 0
-        rows = ranked(self.fleet, rows, points)
-        problem = feasible.LEAF
-        for group in groups(self.fleet, rows, points[rows], nodes=nodes, distance=distance, seed=self.seed):
+        rows = put_first(ranked(self.fleet, rows, points), warm)
+        problem = _apart(question)
+        for group in self._groups(question, rows, points[rows]):
             members = self._members(question, shape, group, points)
             if members:
                 return members, 0
             problem = feasible.HEADROOM
         return [], problem
+
+    def _groups(self, question: Question, rows: Rows, points: Ints) -> Iterator[Rows]:
+        """Rows that together may take the gang, the group to be tried first at the front."""
+        if question.like is not None:
+            return groups_like(self.fleet, rows, points, question.nodes, question.like, self.seed)
+        distance, alike = question.distance, question.alike
+        return groups(self.fleet, rows, points, question.nodes, distance, self.seed, alike=alike)
 
     def _members(self, question: Question, shape: Shape, rows: Rows, points: Ints) -> Members:
         """One member on each of the first rows that together leave every reserve alone."""
@@ -156,14 +178,24 @@ class Judge:
         return []
 
     def _never(self, question: Question, ever: Bools) -> bool:
-        if question.distance is not Distance.SAME_LEAF or question.nodes == 1:
-            return int(ever.sum()) < question.nodes
-        leaves = self.fleet.fixed.places[0, ever]
-        return int(np.bincount(leaves[leaves >= 0], minlength=1).max()) < question.nodes
+        rows = np.flatnonzero(ever)
+        if len(rows) < question.nodes or question.loose:
+            return len(rows) < question.nodes
+        return next(self._groups(question, rows, np.zeros(len(rows), dtype=np.int64)), None) is None
 
 
 def question_of(job: JobView, ask: Ask) -> Question:
-    return Question(shapes_of(job, ask), ask.nodes, job.distance, job.key_work)
+    shapes = shapes_of(job, ask)
+    return Question(shapes, ask.nodes, job.distance, job.key_work, job.reproducible, job.like, job.warm)
+
+
+def _apart(question: Question) -> int:
+    """The code of a gang whose nodes are there, but not as they should stand to each other."""
+    if question.like is not None:
+        return feasible.UNLIKE
+    if question.distance in REQUIRED:
+        return feasible.NO_PLACE + REQUIRED[question.distance]
+    return feasible.MIXED
 
 
 def _card_memory(members: Members) -> int:

@@ -69,10 +69,9 @@ class Kept:
         able = (ends.cards_at(shape)[:, rows] <= begins).sum(axis=0) - shape.cards
         now = self.fleet.now
         for number, row in enumerate(rows.tolist()):
-            gone = [stay for stay in ends.on(row) if stay.ends_at <= begins]
-            cpu = int(now.cpu[row]) + sum(stay.cpu_milli for stay in gone) - shape.cpu_milli
-            memory = int(now.host_memory[row]) + sum(stay.host_memory_mib for stay in gone) - shape.host_memory_mib
-            self.spare[:, row] = (int(able[number]), cpu, memory)
+            _, cpu, memory = (column.sum() for column in ends.table.on(row, until=begins))
+            spare = now.cpu[row] + cpu - shape.cpu_milli, now.host_memory[row] + memory - shape.host_memory_mib
+            self.spare[:, row] = (able[number], *spare)
 
     def take(self, row: int, member: MemberPlan, surely_ended: float) -> None:
         """A member was given room on a row, for so long."""

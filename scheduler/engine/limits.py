@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ledger.vocabulary import COMPUTE_UNITS
+from ledger.vocabulary import COMPUTE_UNITS, AskForm
 from scheduler.engine.types import Ask, CardView, Demand, JobView, NodeView, Plan, Snapshot, Stay
 
 LARGEST_AMOUNT: Final = 2**40  # leaves room to add up a fleet in 64 bits
@@ -74,6 +74,12 @@ def _check_job(job: JobView, where: str) -> None:
         _at_least(job.surely_s, 0, f"{where}.surely_s")
     if not job.asks:
         raise ValueError(f"{where}.asks: must not be empty")
+    if job.reproducible and any(ask.form is not AskForm.WHOLE for ask in job.asks):
+        raise ValueError(f"{where}.reproducible: every ask must be for whole machines")
+    if job.like is not None:
+        _at_least(job.like.nodes, 1, f"{where}.like.nodes")
+        if not job.reproducible:
+            raise ValueError(f"{where}.like: must not be there unless the job is reproducible")
     for n, ask in enumerate(job.asks):
         inside = f"{where}.asks[{n}]"
         _check_amounts(ask, inside)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -16,9 +17,9 @@ from scheduler.engine import feasible
 from scheduler.engine.answers import answer
 from scheduler.engine.arrays import Bools, Rows
 from scheduler.engine.demand import workloads
-from scheduler.engine.ends import NEVER, Ends
+from scheduler.engine.ends import NEVER, Ends, StayTable
 from scheduler.engine.fleet import Fleet
-from scheduler.engine.judge import FREE, Judge, Verdict, question_of
+from scheduler.engine.judge import FREE, Judge, Question, Verdict, question_of
 from scheduler.engine.kept import Bar
 from scheduler.engine.near import required
 from scheduler.engine.queueing import POLICIES, Ground, Keepers, Pending, Start, in_order, walk
@@ -56,10 +57,10 @@ def plan_fleet(
     seed: int,
     rule: str = DEFAULT_RULE,
     policy: str = DEFAULT_POLICY,
-    stays: Callable[[], Iterable[Stay]] = tuple,
+    stays: Callable[[], StayTable] | None = None,
 ) -> Plan:
     """The same on a fleet that is kept between ticks; the fleet itself is left as it is. `stays` is only asked when a
-    job has to wait that may have nodes kept for later."""
+    job has to wait that may have nodes kept for it."""
     return _decide_all(Desk(fleet, reserves, at=at, seed=seed, rule=rule, policy=policy, stays=stays), jobs)
 
 
@@ -101,7 +102,7 @@ def _desk_for(snapshot: Snapshot, watched: int | None = None) -> Desk:
         seed=snapshot.seed,
         rule=snapshot.rule,
         policy=snapshot.policy,
-        stays=lambda: snapshot.stays,
+        stays=lambda: StayTable(fleet, snapshot.stays),
         watched=watched,
     )
 
@@ -132,7 +133,7 @@ class Desk(Judge):
         seed: int,
         rule: str,
         policy: str = DEFAULT_POLICY,
-        stays: Callable[[], Iterable[Stay]] = tuple,
+        stays: Callable[[], StayTable] | None = None,
         watched: int | None = None,
     ) -> None:
         """What is `seen` of the watched job is kept: what was found for each of its asks when its turn came."""
@@ -142,7 +143,7 @@ class Desk(Judge):
         self.policy = POLICIES[policy]
         self.stays = stays
         self.placed: list[Stay] = []  # by this plan
-        self.ends: tuple[int, Ends] | None = None
+        self.hopeless: set[tuple[Question, ...]] = set()  # for which nothing can be kept
         self.jobs: dict[int, JobView] = {}
         self.decided: dict[int, Placement | Waiting] = {}
         self.reservations: dict[int, Reservation] = {}
@@ -191,7 +192,8 @@ class Desk(Judge):
         keeps the job waiting is no running work."""
         job = self.jobs[pending.id]
         waits = self.decided[job.id]
-        if job.over_quota or (isinstance(waits, Waiting) and waits.never):
+        like = tuple(question_of(job, ask) for ask in job.asks)
+        if job.over_quota or (isinstance(waits, Waiting) and waits.never) or like in self.hopeless:
             return None
         options = [
             (begins, number, shape, rows)
@@ -201,9 +203,10 @@ class Desk(Judge):
         ]
         begins, number, shape, rows = min(options, key=lambda option: option[:2], default=(NEVER, 0, None, None))
         if shape is None or rows is None or begins <= self.at:
+            self.hopeless.add(like)  # the longer a plan, the less there is
             return None
-        awaits = {stay.job_id for row in rows.tolist() for stay in self._ends().on(row) if stay.ends_at <= begins}
-        self.kept.keep(rows, begins, shape, self._ends())
+        awaits = {job_id for row in rows.tolist() for job_id in self.ends.table.on(row, until=begins)[0].tolist()}
+        self.kept.keep(rows, begins, shape, self.ends)
         nodes = tuple(self.fleet.fixed.ids[rows].tolist())
         self.reservations[job.id] = Reservation(job.id, number, begins, nodes, tuple(sorted(awaits)))
         return Start(job.id, begins, tuple(rows.tolist()), tuple(sorted(awaits)))
@@ -221,12 +224,12 @@ class Desk(Judge):
 
     def _first_room(self, job: JobView, ask: Ask, shape: Shape, keep_out: bool) -> Iterator[tuple[float, Rows]]:
         """When the shape is expected to find its nodes first, and which; nothing where it is never."""
-        when = self._ends().room_at(shape, answer(self.fleet, shape, self.rule).codes, self.at)
+        when = self.ends.room_at(shape, answer(self.fleet, shape, self.rule).codes, self.at)
         when = np.where(self.kept.rows, NEVER, when)
         if keep_out:
             when[self.fleet.now.allocations == 0] = NEVER
         best: tuple[float, Rows] | None = None
-        for rows in required(self.fleet, job.distance, ask.nodes):
+        for rows in required(self.fleet, ask.nodes, job.distance, job.like, alike=job.reproducible):
             first = rows[np.argsort(when[rows], kind="stable")[: ask.nodes]]
             begins = float(when[first].max()) if len(first) == ask.nodes else NEVER
             if begins < (NEVER if best is None else best[0]):
@@ -234,11 +237,9 @@ class Desk(Judge):
         if best is not None:
             yield max(best[0], job.submitted_at + ask.after_s), best[1]
 
-    def _ends(self) -> Ends:
-        """With what this plan has placed."""
-        if self.ends is None or self.ends[0] != len(self.placed):
-            self.ends = len(self.placed), Ends(self.fleet, [*self.stays(), *self.placed])
-        return self.ends[1]
+    @cached_property
+    def ends(self) -> Ends:
+        return Ends(self.fleet, StayTable(self.fleet) if self.stays is None else self.stays())
 
     def _bar(self, pending: Pending, keepers: Keepers) -> Bar:
         spared = None
@@ -302,7 +303,8 @@ class Desk(Judge):
             self.kept.take(row, member, self.at + pending.surely_s)
             if job.expected_s:
                 self.placed.append(_stay(job, member, self.at + job.expected_s))
-        return Placement(job.id, number, tuple(member for _, member in verdict.members), dict(counts), verdict.best)
+        members = tuple(member for _, member in verdict.members)
+        return Placement(job.id, number, members, dict(counts), verdict.best, verdict.warm)
 
     def _wait(self, job: JobView, by_ask: list[dict[Refusal, int]]) -> Waiting:
         delays = [job.submitted_at + ask.after_s - self.at for ask in job.asks]

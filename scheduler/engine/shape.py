@@ -36,6 +36,7 @@ class Shape:
     interconnect: int
     labels: frozenset[str]
     simulated: bool
+    hardware: str = ""  # the code of the class that the node must be of; "" = any
 
     @property
     def full_cards(self) -> bool:
@@ -68,6 +69,7 @@ def shapes_of(job: JobView, ask: Ask) -> tuple[Shape, ...]:
             interconnect=INTERCONNECT_RANK[job.interconnect],
             labels=job.labels,
             simulated=job.simulated,
+            hardware=job.like.hardware if job.like else "",
         )
         for form in FORMS_OF[ask.form]
     )

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Final
 
-from scheduler.engine.types import CardView
+from ledger.vocabulary import Span
+from scheduler.engine.types import CardView, NodeView
 
 Link = tuple[int, int, int]  # card id, card id, Gbit/s
 Group = frozenset[int]
 GROUPINGS_TRIED: Final = 5_000
+LEVELS: Final = ("leaf", "rack", "room", "site")  # nearest first
 
 
 class CardTopology:
@@ -91,3 +93,23 @@ def _best_connected(topology: CardTopology, first: int, others: list[int], size:
         if tried >= GROUPINGS_TRIED:
             break
     return best
+
+
+def place_keys(node: NodeView) -> tuple[tuple[str, ...], ...]:
+    """By LEVELS; a name counts within its room, because racks and leaves are numbered anew in every room."""
+    return (
+        ("leaf", node.site, node.room, node.leaf),
+        ("rack", node.site, node.room, node.rack),
+        ("room", node.site, node.room),
+        ("site", node.site),
+    )
+
+
+def span_of(views: Sequence[NodeView]) -> Span:
+    """The nearest level that all these nodes share; a place that isn't known is shared by nobody."""
+    if len(views) == 1:
+        return Span.NODE
+    for level, *keys in zip(LEVELS, *(place_keys(view) for view in views), strict=True):
+        if keys[0][-1] and all(key == keys[0] for key in keys):
+            return Span(level)
+    return Span.APART

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ledger.vocabulary import AskForm, Distance, Form, Interconnect, Refusal
+from ledger.vocabulary import AskForm, Distance, Form, Interconnect, Refusal, Span
 
 DEFAULT_RULE: Final = "least-loss/1"  # of score.py
 DEFAULT_POLICY: Final = "small-first/1"  # of queueing.py
@@ -79,6 +79,16 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Likeness:
+    """What a placement must have to be comparable with an earlier one: nodes of that class of hardware (hardware.py),
+    so many, and as near to each other, neither nearer nor farther: the job's own `distance` does not count then."""
+
+    hardware: str
+    nodes: int
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     id: int
     project_id: int
@@ -93,6 +103,9 @@ class JobView:
     simulated: bool
     key_work: bool = False  # may enter headroom
     over_quota: bool = False  # the project has no quota left for it (worked out outside, shown as a refusal)
+    reproducible: bool = False  # whole machines of one class of hardware
+    like: Likeness | None = None  # of a reproducible job: it must be placed like that
+    warm: frozenset[int] = frozenset()  # ids of nodes that likely have its data in their own cache
     expected_s: float = 0.0  # mean of how long it will run; 0 = nothing is known, then it goes by its submission
     surely_s: float | None = None  # within that time it will all but surely have ended; None = nothing is known
 
@@ -168,12 +181,23 @@ class MemberPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Warmth:
+    """Nodes of a placement that came first because they likely have the data, by which policy, and how much score was
+    given up for that at most."""
+
+    policy: str
+    nodes: tuple[int, ...]
+    gave_up: float
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     job_id: int
     ask_index: int
     members: tuple[MemberPlan, ...]  # one a node; all or none
     refusals: Mapping[Refusal, int] = field(default_factory=dict)  # nodes refused, by reason, for the chosen ask
     scores: tuple[tuple[int, float], ...] = ()  # the best few (node id, score)
+    warm: Warmth | None = None  # where members stand on nodes that likely have the job's data
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,4 +41,8 @@ class Migration(migrations.Migration):
                 name="decision_keeps_nodes_from_a_time",
             ),
         ),
+        migrations.AddIndex(
+            model_name="decision",
+            index=models.Index(condition=models.Q(("kept__isnull", False)), fields=["job"], name="decision_kept"),
+        ),
     ]

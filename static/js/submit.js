@@ -8,7 +8,8 @@
     Object.entries(JSON.parse(button.dataset.apply)).forEach(([name, value]) => {
       const field = form.elements[name];
       if (!field) return;
-      field.value = value;
+      if (field.type === "checkbox") field.checked = Boolean(value);
+      else field.value = value === null ? "" : value;
       const fold = field.closest("details");
       if (fold) fold.open = true;
       field.classList.add("changed");

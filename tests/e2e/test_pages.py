@@ -21,7 +21,10 @@ from tests.e2e.test_journey import sign_in
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 NARROW = 390
 LOADING_MS = 200  # until a page has begun to load its parts
-FADE_MS = 400  # colours fade into each other
+# Colours fade into each other; what turns for ever is not waited for.
+FADED = """() => Promise.all(document.getAnimations()
+  .filter((one) => Number.isFinite(one.effect.getComputedTiming().endTime))
+  .map((one) => one.finished.catch(() => {})))"""
 THEMES: dict[str, list[str]] = {"light": [], "dark": ["color-contrast"]}  # rules to look at, empty = all
 RESEARCHERS = ("/jobs/", "/account/", "/books/", "/help/")  # pages that differ for a researcher
 LOOKED = {"admin": 20, "researcher": 5}
@@ -89,7 +92,7 @@ def _troubles(page: Any) -> list[str]:
     for theme, only in THEMES.items():
         if page.evaluate("document.documentElement.dataset.bsTheme") != theme:
             page.evaluate("(theme) => { document.documentElement.dataset.bsTheme = theme; }", theme)
-            page.wait_for_timeout(FADE_MS)
+            page.evaluate(FADED)
         rules = Axe().run(page, options={"runOnly": only} if only else None).response["violations"]
         found += [f"{theme}: {rule['id']} {rule['nodes'][0]['target']} ({len(rule['nodes'])})" for rule in rules]
     page.set_viewport_size({"width": NARROW, "height": 800})

@@ -41,6 +41,7 @@ class Portal:
         self.port = free_port()
         self.runner: subprocess.Popen[bytes] | None = None
         self.token = ""
+        self.submitted: list[int] = []
 
     def environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if name not in FOREIGN}
@@ -112,7 +113,8 @@ class Portal:
         while time.monotonic() < end:
             status, job = self._post_with_key("/api/v1/jobs/", spec, key)
             if status == 201:
-                return int(job["id"])
+                self.submitted.append(int(job["id"]))
+                return self.submitted[-1]
             assert status in (0, 500, 502, 503), (status, job)
             time.sleep(0.5)
         raise AssertionError("the job was not accepted within 60 s")

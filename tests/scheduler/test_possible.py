@@ -62,6 +62,38 @@ def test_the_limit_is_named_and_so_is_the_nearest(
     assert why.nearest.change == change
 
 
+def test_a_gang_too_large_for_one_place_is_loosened_step_by_step() -> None:
+    """n1 and n2 are in different racks of one room."""
+    for name in ("n1", "n2"):
+        Node.objects.filter(hostname=name).update(site="s", room="r", rack=name, leaf="l")
+    ask = {"form": "whole", "cards_per_node": 4, "nodes": 2}
+    assert judged(ask, distance="same_leaf") is None
+    assert judged(ask, distance="same_room") is None
+    why = judged(ask, distance="same_rack")
+    assert why is not None
+    assert [(found.what, found.wanted, found.nearest, found.where) for found in why.limits] == [
+        ("distance", "same_rack", 1, "n2")
+    ]
+    assert why.nearest is not None
+    assert why.nearest.change == {"distance": "same_room"}
+    actor = factories.user("researcher")
+    with pytest.raises(NeverRuns) as refusal:
+        queue.submit(
+            data=job_data(actor, project="vision", asks=[ask], distance="same_rack"),
+            actor=actor,
+            via="t",
+            client_key="k",
+        )
+    assert refusal.value.field == "distance"
+
+
+def test_nodes_too_small_for_a_member_do_not_count() -> None:
+    factories.node("n3", cards=2, memory_mib=16_000)
+    why = judged({"form": "whole", "cards_per_node": 4, "nodes": 3})
+    assert why is not None
+    assert [(found.what, found.wanted, found.nearest) for found in why.limits] == [("nodes", 3, 2)]
+
+
 def test_several_limits_are_met_together() -> None:
     why = judged({"form": "container", "cards_per_node": 9, "memory_mib": 99_000}, cpu_milli=4_000_000)
     assert why is not None

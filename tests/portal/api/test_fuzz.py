@@ -26,6 +26,8 @@ JOB_FIELDS = (
         "interconnect",
         "distance",
         "labels",
+        "reproducible",
+        "like_job",
         "command",
         "environment",
         "image",

@@ -89,6 +89,7 @@ def test_a_minimal_job_gets_the_documented_defaults(researcher: Api, spec: Spec)
     ]
     assert (told["cpu_milli"], told["host_memory_mib"], told["walltime_s"]) == (500, 512, 86_400)
     assert (told["interconnect"], told["distance"], told["priority"]) == ("any", "any", 0)
+    assert (told["reproducible"], told["like_job"], told["comparison"]) == (False, None, None)
     assert told["placement"] == []
     assert told["neighbours"] == {"at_placement": [], "now": [], "since": []}
     assert told["promise"] is None

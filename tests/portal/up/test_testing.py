@@ -1,29 +1,76 @@
-"""`manage.py test`: both halves together run every test, and either's failure is the run's."""
+"""`manage.py test`: its processes together run every test once, and the failure of one is the run's."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from portal.up.testing import halves, run_halves
+from portal.up.bootstrap import CHECKOUT
+from portal.up.testing import SHARING, run_together
 
-ROOT = Path(__file__).parents[3]
+ONCE_A_PROCESS = """
+from pathlib import Path
+import pytest
+
+@pytest.fixture(scope="session", autouse=True)
+def ends():
+    yield
+    with (Path(__file__).parent / "ended").open("a") as ended:
+        ended.write("once ")
+"""
+# Nobody gets past its first test before both processes have one.
+MEETING = """
+import os, time
+from pathlib import Path
+import pytest
+
+HERE = Path(__file__).parent
+
+@pytest.mark.parametrize("number", range(3))
+def test_each(number):
+    with (HERE / "told").open("a") as told:
+        told.write(f"{Path(__file__).stem} {number} {os.getpid()}\\n")
+    deadline = time.monotonic() + 60
+    while len({line.split()[2] for line in (HERE / "told").read_text().splitlines()}) < 2:
+        assert time.monotonic() < deadline, "there is no other process"
+        time.sleep(0.01)
+"""
 
 
-def test_both_halves_hold_every_test_file_once() -> None:
-    held: list[Path] = []
-    for arguments in halves():
-        ignored = [ROOT / argument.removeprefix("--ignore=") for argument in arguments if argument.startswith("--")]
-        for folder in (ROOT / argument for argument in arguments if not argument.startswith("--")):
-            files = folder.rglob("test_*.py")
-            held += [file for file in files if not any(file.is_relative_to(other) for other in ignored)]
-    assert sorted(held) == sorted((ROOT / "tests").rglob("test_*.py"))
+@pytest.mark.parametrize(("codes", "whole"), [((0, 0, 0), 0), ((1, 0, 0), 1), ((0, 0, 2), 2)])
+def test_the_run_passes_when_all_do(tmp_path: Path, codes: tuple[int, ...], whole: int) -> None:
+    """Each process takes an exit status of its own."""
+    for number, code in enumerate(codes):
+        (tmp_path / f"{number}-{code}").touch()
+    program = (
+        "import pathlib, sys\n"
+        f"for path in sorted(pathlib.Path({str(tmp_path)!r}).iterdir()):\n"
+        "    try: path.unlink()\n"
+        "    except FileNotFoundError: continue\n"
+        "    sys.exit(int(path.name[-1]))\n"
+        "sys.exit(9)\n"
+    )
+    assert run_together([sys.executable, "-c", program], len(codes)) == whole
+    assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "passes"),
-    [("--version", "--version", True), ("--no-such", "--version", False), ("--version", "--no-such", False)],
-)
-def test_the_run_passes_when_both_halves_do(first: str, second: str, passes: bool) -> None:
-    assert (run_halves([first], [second]) == 0) is passes
+def test_two_processes_run_every_test_once(tmp_path: Path) -> None:
+    share = tmp_path / "share"
+    share.mkdir()
+    (tmp_path / "pytest.ini").touch()
+    (tmp_path / "conftest.py").write_text(ONCE_A_PROCESS)
+    for name in ("test_a", "test_b", "test_c"):
+        (tmp_path / f"{name}.py").write_text(MEETING)
+    command = [*SHARING, f"--share={share}"]
+    command += ["-c", str(tmp_path / "pytest.ini"), str(tmp_path)]
+    alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    both = [subprocess.Popen(command, cwd=CHECKOUT, env=alone, stdout=subprocess.PIPE) for _ in range(2)]
+    outputs = [one.communicate(timeout=120)[0].decode() for one in both]
+    assert [one.returncode for one in both] == [0, 0], outputs
+    told = [line.split()[:2] for line in (tmp_path / "told").read_text().splitlines()]
+    assert sorted(told) == [[name, str(number)] for name in ("test_a", "test_b", "test_c") for number in range(3)]
+    assert (tmp_path / "ended").read_text() == "once once "

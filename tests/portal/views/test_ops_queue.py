@@ -103,7 +103,17 @@ class TestList:
         response = client_as("operator").get("/ops/queue/?project=vision&export=csv")
         text = b"".join(response.streaming_content).decode("utf-8-sig")
         rows = [row for row in csv.reader(text.splitlines()) if row and not row[0].startswith("#")]
-        assert rows[0] == ["Position", "Job", "Project", "By", "Asked for", "Cause", "Waits since", "Priority"]
+        assert rows[0] == [
+            "Position",
+            "Job",
+            "Project",
+            "By",
+            "Asked for",
+            "Cause",
+            "Kept for it",
+            "Waits since",
+            "Priority",
+        ]
         assert [row[0] for row in rows[1:]] == ["1", "2"]
 
     def test_an_empty_queue_says_so(self, client_as: ClientAs, people: dict[str, User]) -> None:

@@ -133,10 +133,14 @@ def test_more_nodes_and_jobs_ask_the_database_no_more_often(client_as: ClientAs,
 
 
 @pytest.mark.parametrize(
-    "what", ["memory_mib", "cards_per_node", "cpu_milli", "host_memory_mib", "model", "form", "nodes"]
-)
+    "what",
+    [
+        "memory_mib", "cards_per_node", "cpu_milli", "host_memory_mib", "model", "form", "nodes", "distance",
+        "reproducible", "like_job",
+    ],
+)  # fmt: skip
 def test_every_limit_has_its_sentence(what: str) -> None:
-    wanted = {"form": "whole", "model": "H100"}.get(what, 7)
+    wanted = {"form": "whole", "model": "H100", "distance": "same_rack"}.get(what, 7)
     nearest = {"form": "container", "model": "A100"}.get(what, 3)
     sentence = limit_words(Limit(what, wanted, nearest, "n1"))
     assert "%" not in sentence
@@ -148,7 +152,7 @@ def test_every_limit_has_its_sentence(what: str) -> None:
     [
         {"interconnect": "any"}, {"distance": "near"}, {"model": ""}, {"form": "auto"}, {"cards_per_node": 2},
         {"nodes": 1}, {"memory_mib": 512}, {"form": "container", "cards_per_node": 1}, {"cpu_milli": 500},
-        {"host_memory_mib": 100},
+        {"host_memory_mib": 100}, {"like_job": None}, {"reproducible": False, "like_job": None},
     ],
 )  # fmt: skip
 def test_every_proposal_names_fields_of_the_form(change: dict[str, object]) -> None:

@@ -22,6 +22,7 @@ from django.utils.translation.template import templatize
 from ledger import vocabulary
 from ledger.models import Job
 from portal import labels
+from scheduler.engine.fingerprint import Difference
 from scheduler.promises import Breach
 from tests.portal.views.conftest import ClientAs
 
@@ -117,6 +118,8 @@ def test_every_vendored_package_has_its_licence_and_is_locked_by_hash() -> None:
         ("ask_form", vocabulary.AskForm),
         ("interconnect", vocabulary.Interconnect),
         ("distance", vocabulary.Distance),
+        ("span", vocabulary.Span),
+        ("difference", Difference),
         ("kind", vocabulary.JobKind),
         ("driver", vocabulary.DriverName),
         ("account", vocabulary.Account),

@@ -193,7 +193,7 @@ class TestLimits(IsolationCase):
         self.wait_until("its groups are there", lambda: len(self.box.groups()) > 0)
         group = cgroups.group_of(self.box.record(spec.key, files.SPEC)["limits"])
         assert group is not None
-        assert quota(group) == (25_000, 100_000)
+        self.wait_until("its cores are limited", lambda: quota(group) == (25_000, 100_000))
         self.wait_until("it fills its processes", lambda: len(group.pids()) > 15)
         self.wait_until("held back", lambda: throttled(group) > 0)
         assert len(group.pids()) <= 24

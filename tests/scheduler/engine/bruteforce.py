@@ -3,12 +3,13 @@ the engine's search."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from ledger.vocabulary import AskForm, Distance, Form
-from scheduler.engine.check import check_plan
+from ledger.vocabulary import AskForm, Distance, Form, Span
+from scheduler.engine.check import check_plan, machine
+from scheduler.engine.hardware import hardware_of
 from scheduler.engine.types import (
     Ask,
     CardView,
@@ -22,6 +23,12 @@ from scheduler.engine.types import (
 )
 
 Pieces = tuple[tuple[int, int], ...]
+PLACES: dict[Distance, Callable[[NodeView], tuple[str, ...]]] = {
+    Distance.SAME_LEAF: lambda view: (view.site, view.room, view.leaf),
+    Distance.SAME_RACK: lambda view: (view.site, view.room, view.rack),
+    Distance.SAME_ROOM: lambda view: (view.site, view.room),
+    Distance.SAME_SITE: lambda view: (view.site,),
+}
 
 
 def after(snapshot: Snapshot, plan: Plan) -> Snapshot:
@@ -79,24 +86,53 @@ def placeable(snapshot: Snapshot, job: JobView, number: int) -> bool:
     Gangs only without reserves: their members are then independent of each other.
     """
     ask = replace(job.asks[number], after_s=0)
-    alone = replace(job, asks=(replace(ask, nodes=1),), over_quota=False, submitted_at=snapshot.at)
+    alone = replace(job, asks=(replace(ask, nodes=1),), over_quota=False, submitted_at=snapshot.at, like=None)
+    if ask.nodes > len(snapshot.nodes):
+        return False
     forms = list(Form) if ask.form is AskForm.AUTO else [Form(ask.form.value)]
     if ask.nodes > 1 and snapshot.reserves:
         raise ValueError("gangs are only tried without reserves")
     for form in forms:
         able = [view for view in snapshot.nodes if _fits(snapshot, alone, view, form)]
-        if ask.nodes == 1 or job.distance is not Distance.SAME_LEAF:
-            found = len(able) >= ask.nodes
-        else:
-            leaves = [(view.site, view.room, view.leaf) for view in able if view.leaf]
-            found = any(leaves.count(leaf) >= ask.nodes for leaf in leaves)
-        if found:
+        if any(_allowed(chosen, job) for chosen in combinations(able, ask.nodes)):
             return True
     return False
 
 
+def together(views: Sequence[NodeView]) -> Distance | None:
+    """The nearest level that all of them share."""
+    return next((distance for distance in PLACES if _one_place(views, distance)), None)
+
+
+def nearest(snapshot: Snapshot, job: JobView) -> Distance | None:
+    """How near to each other the members of the job's first ask, in its one form, could stand at best."""
+    ask = job.asks[0]
+    alone = replace(job, asks=(replace(ask, nodes=1),))
+    able = [view for view in snapshot.nodes if _fits(snapshot, alone, view, Form(ask.form.value))]
+    found = [together(chosen) for chosen in combinations(able, ask.nodes) if _allowed(chosen, job)]
+    return next((distance for distance in PLACES if distance in found), None)
+
+
+def _one_place(views: Sequence[NodeView], distance: Distance) -> bool:
+    places = {PLACES[distance](view) for view in views}
+    return len(places) == 1 and all(name for *_, name in places)
+
+
+def _allowed(views: Sequence[NodeView], job: JobView) -> bool:
+    """Whether the members may stand on these nodes, each of which may take one."""
+    if job.like is not None:
+        near = together(views)
+        span = Span.NODE if len(views) == 1 else Span.APART if near is None else Span(near.removeprefix("same_"))
+        as_wanted = (len(views), span) == (job.like.nodes, job.like.span)
+        return as_wanted and {hardware_of(view).code for view in views} == {job.like.hardware}
+    if job.reproducible and len({machine(view) for view in views}) > 1:
+        return False
+    return len(views) == 1 or job.distance not in PLACES or _one_place(views, job.distance)
+
+
 def _fits(snapshot: Snapshot, job: JobView, view: NodeView, form: Form) -> bool:
-    trial = replace(snapshot, jobs=(job,))
+    around = snapshot.nodes if snapshot.reserves else (view,)  # other nodes matter to reserves alone
+    trial = replace(snapshot, jobs=(job,), nodes=around)
     for member in _members(job.asks[0], job, view, form):
         plan = Plan(snapshot.rule, (Placement(job.id, 0, (member,)),), ())
         if not check_plan(trial, plan):
@@ -133,6 +169,8 @@ def _share(ask: Ask, card: CardView, form: Form) -> SharePlan | None:
 
 def _units(busy: Pieces, size: int, wanted: int) -> Pieces | None:
     """The lowest free units, one by one."""
+    if not busy:
+        return None if wanted > size else ((0, wanted),) if wanted else ()
     taken = {n for lo, hi in busy for n in range(lo, hi)}
     free = [n for n in range(size) if n not in taken][:wanted]
     if len(free) < wanted:

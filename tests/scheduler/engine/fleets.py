@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from ledger.vocabulary import AskForm, Distance, Form, Interconnect
+from ledger.vocabulary import AskForm, Distance, Form, Interconnect, Span
+from scheduler.engine.hardware import hardware_of
 from scheduler.engine.score import RULES
-from scheduler.engine.types import Ask, CardView, Demand, JobView, NodeView, Reserve, Snapshot
+from scheduler.engine.types import Ask, CardView, Demand, JobView, Likeness, NodeView, Reserve, Snapshot
 
 ALL_FORMS = frozenset(Form)
 ZONES: dict[int, frozenset[Form]] = {
@@ -21,6 +23,7 @@ ZONES: dict[int, frozenset[Form]] = {
     5: frozenset({Form.CONTAINER, Form.WHOLE}),
 }
 MEMORIES = (8, 16, 24)
+T = TypeVar("T")
 
 
 def card(id_: int, slot: int = 0, memory_mib: int = 16, **more: Any) -> CardView:
@@ -97,6 +100,16 @@ def snapshot(nodes: Sequence[NodeView], *jobs: JobView, at: float = 1000.0, seed
     return Snapshot(at=at, seed=seed, nodes=tuple(nodes), jobs=jobs, **more)
 
 
+def shuffled(snapshot: Snapshot, seed: int) -> Snapshot:
+    dice = Random(seed)
+
+    def mixed(items: tuple[T, ...]) -> tuple[T, ...]:
+        return tuple(dice.sample(items, len(items)))
+
+    nodes = tuple(replace(view, cards=mixed(view.cards), links=mixed(view.links)) for view in mixed(snapshot.nodes))
+    return replace(snapshot, nodes=nodes, jobs=mixed(snapshot.jobs), reserves=mixed(snapshot.reserves))
+
+
 # Hypothesis draws one number a node and a job, and a seeded die does the rest: drawing every field by itself is
 # forty times slower, and shrinking still drops the nodes and jobs that don't matter.
 
@@ -154,6 +167,8 @@ def some_node(dice: Random, node_id: int) -> NodeView:
         managers={form.value: f"drv-{form}" for form in Form if dice.random() < 0.95},
         leaf=dice.choice(("l1", "l1", "l2", "")),
         rack=dice.choice(("k1", "k2", "")),
+        room=dice.choice(("r", "r", "r", "r2", "")),
+        site=dice.choice(("s", "s", "s", "t", "")),
         interconnect=dice.choice(tuple(Interconnect)),
         labels=frozenset(label for label in "xy" if dice.random() < 0.5),
         cpu_milli=dice.choice((2000, 8000)),
@@ -162,6 +177,26 @@ def some_node(dice: Random, node_id: int) -> NodeView:
         allocations=0 if used is None else dice.randint(0, 2),
         links=links if linked else (),
     )
+
+
+def some_place(dice: Random, node_id: int) -> NodeView:
+    """An empty machine in one of a few places, which need not be known."""
+    return node(
+        node_id,
+        dice.choice((1, 1, 2)),
+        leaf=dice.choice(("l1", "l2", "l3", "")),
+        rack=dice.choice(("k1", "k2", "")),
+        room=dice.choice(("r", "r2", "")),
+        site=dice.choice(("s", "s", "t", "")),
+    )
+
+
+def some_twins(dice: Random, node_id: int) -> NodeView:
+    """The same of one of two kinds of machine."""
+    view = some_place(dice, node_id)
+    cards = cards_of(node_id, [16, 16])
+    links = ((cards[1].id, cards[0].id, dice.choice((100, 100, 200))),)
+    return replace(view, cards=cards, links=links)
 
 
 def some_ask(dice: Random) -> Ask:
@@ -190,7 +225,18 @@ def some_job(dice: Random, job_id: int) -> JobView:
         simulated=dice.random() < 0.1,
         key_work=dice.random() < 0.25,
         over_quota=dice.random() < 0.05,
+        warm=frozenset(dice.sample(range(1, 8), dice.choice((0, 0, 0, 1, 3)))),
     )
+
+
+def as_comparison(dice: Random, nodes: Sequence[NodeView], plain: JobView) -> JobView:
+    """The job as one whose placement must be reproducible, for some as that of a job on one of these nodes."""
+    asks = tuple(replace(ask, form=AskForm.WHOLE, model="", nodes=dice.choice((1, 2, 2, 3))) for ask in plain.asks[:1])
+    like = None
+    if nodes and dice.random() < 0.6:
+        span = Span.NODE if asks[0].nodes == 1 else dice.choice(tuple(Span))
+        like = Likeness(hardware_of(dice.choice(nodes)).code, asks[0].nodes, span)
+    return replace(plain, asks=asks, reproducible=True, like=like)
 
 
 def some_demand(dice: Random) -> tuple[Demand, ...]:
@@ -219,6 +265,8 @@ def node_views(node_id: int) -> st.SearchStrategy[NodeView]:
 def snapshots(draw: st.DrawFn, max_nodes: int = 5, max_jobs: int = 6, reserves: bool = True) -> Snapshot:
     nodes = [some_node(Random(seed), n) for n, seed in enumerate(draw(st.lists(SEEDS, max_size=max_nodes)), start=1)]
     jobs = [some_job(Random(seed), n) for n, seed in enumerate(draw(st.lists(SEEDS, max_size=max_jobs)), start=1)]
+    dice = Random(draw(SEEDS))
+    jobs = [as_comparison(dice, nodes, one) if dice.random() < 0.15 else one for one in jobs]
     kept = st.builds(Reserve, zone_id=st.sampled_from((4, 1, 9)), model=st.sampled_from("ABC"), mib=st.integers(0, 90))
     reserved = draw(st.lists(kept, max_size=2)) if reserves else []
     rule = draw(st.sampled_from(sorted(RULES)))

@@ -152,10 +152,13 @@ def test_a_part_of_a_gang_or_two_members_on_a_node_are_seen() -> None:
     )
 
 
-def test_a_gang_over_two_leaves_is_seen() -> None:
-    given, made = placed(snapshot([node(1), node(2, leaf="l2")], job(1, whole(nodes=2))))
-    strict = replace(given, jobs=(replace(given.jobs[0], distance=Distance.SAME_LEAF),))
-    assert any("one leaf" in line for line in check_plan(strict, made))
+@pytest.mark.parametrize("level", ["leaf", "rack", "room", "site"])
+def test_a_gang_in_two_places_of_the_required_level_is_seen(level: str) -> None:
+    for other in ("elsewhere", ""):
+        given, made = placed(snapshot([node(1), node(2, **{level: other})], job(1, whole(nodes=2))))
+        strict = replace(given, jobs=(replace(given.jobs[0], distance=Distance(f"same_{level}")),))
+        assert check_plan(given, made) == []
+        assert [line for line in check_plan(strict, made) if f"one {level}" in line]
 
 
 def test_eaten_headroom_is_seen_unless_it_is_key_work() -> None:
