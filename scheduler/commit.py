@@ -84,9 +84,12 @@ class _Work:
         self.result = Committed()
 
     def batches(self, decisions: Iterable[Placement | Waiting]) -> Iterator[_Batch]:
+        """The first are smaller, so that the database soon has something to do."""
         placements = (decided for decided in decisions if isinstance(decided, Placement))
-        while some := list(islice(placements, BATCH)):
+        size = max(1, BATCH // 4)
+        while some := list(islice(placements, size)):
             yield _Batch({one.job_id: one for one in some}, [self.order(one) for one in some])
+            size = min(2 * size, BATCH)
 
     def commit_batch(self, batch: _Batch) -> None:
         node_ids = {member.node_id for order in batch.orders for member in order.members}

@@ -15,27 +15,38 @@ from scheduler.engine.types import Ask, JobView
 from scheduler.snapshot import QueuedJob
 
 QUOTA_LEFT = """
-SELECT project_id, resource, amount - ledger_quota_used(project_id, resource) FROM ledger_quotagrant
-WHERE period @> clock_timestamp() AND project_id = ANY (%s)
+SELECT project_id, resource, amount - {used} FROM ledger_quotagrant
+WHERE period @> clock_timestamp() AND project_id = ANY (%s::bigint[])
 """
+USED = "ledger_quota_used(project_id, resource)"  # summed over all open shares
 Left = dict[tuple[int, str], int]  # by project and resource; what nothing limits is not in it
 
 
 def quota_left(project_ids: Collection[int]) -> Left:
+    return _left(project_ids, USED)
+
+
+def _left(project_ids: Collection[int], used: str) -> Left:
     with connection.cursor() as cursor:
-        cursor.execute(QUOTA_LEFT, [list(project_ids)])
+        cursor.execute(QUOTA_LEFT.format(used=used), [list(project_ids)])
         return {(project_id, resource): amount for project_id, resource, amount in cursor.fetchall()}
 
 
 def over_quota(jobs: Sequence[Job | QueuedJob]) -> frozenset[int]:
-    """Jobs that no ask of theirs can start within what is left."""
-    left = quota_left({job.project_id for job in jobs})
-    if not left:
+    """Jobs that no ask of theirs can start within what is left. What is surely left, by the upper bound that a grant
+    keeps of its use, is enough for most: only for the others the use is summed."""
+    surely = _left({job.project_id for job in jobs}, f"coalesce(used_at_most, {USED})")
+    doubtful = _without_room(jobs, surely)
+    if not doubtful:
         return frozenset()
-    views = [snapshot.job_view(job) for job in jobs]
-    return frozenset(
-        view.id for view in views if not any(fits(view.project_id, at_least(view, ask), left) for ask in view.asks)
-    )
+    return frozenset(job.pk for job in _without_room(doubtful, quota_left({job.project_id for job in doubtful})))
+
+
+def _without_room(jobs: Sequence[Job | QueuedJob], left: Left) -> list[Job | QueuedJob]:
+    if not left:
+        return []
+    views = ((job, snapshot.job_view(job)) for job in jobs)
+    return [job for job, view in views if not any(fits(job.project_id, at_least(view, ask), left) for ask in view.asks)]
 
 
 def split(orders: Sequence[AttemptOrder]) -> tuple[list[AttemptOrder], list[AttemptOrder]]:

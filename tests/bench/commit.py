@@ -22,7 +22,7 @@ import re
 import statistics
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -170,8 +170,7 @@ def start() -> float:
     from scheduler import snapshot
 
     began = time.perf_counter()
-    snapshot.fleet_of(snapshot.node_views())
-    snapshot.stays_later(0.0)
+    snapshot.stays_later(snapshot.fleet_of(snapshot.node_views()), 0.0)
     return round(time.perf_counter() - began, 3)
 
 
@@ -274,7 +273,7 @@ def tick() -> Row:
     }
 
 
-def _cpu() -> Counter[str]:
+def _cpu() -> dict[str, float]:
     """Seconds of processor so far: of this process, of this thread of it, and of the server process behind its connection
     (a server on this machine; elsewhere 0). The last two wait for each other, so that they add up."""
     from django.db import connection
@@ -284,7 +283,7 @@ def _cpu() -> Counter[str]:
         stat = Path(f"/proc/{cursor.fetchone()[0]}/stat")
     ticks = sum(map(int, stat.read_text().rpartition(")")[2].split()[11:13])) if stat.exists() else 0
     database = ticks / os.sysconf("SC_CLK_TCK")
-    return Counter(python=time.process_time(), committing=time.thread_time(), database=database)  # type: ignore[arg-type]
+    return {"python": time.process_time(), "committing": time.thread_time(), "database": database}
 
 
 class Watch:
@@ -294,7 +293,7 @@ class Watch:
         self.steps: dict[str, float] = defaultdict(float)
         self.statements: dict[str, tuple[int, float]] = {}
         self.seconds, self._began = 0.0, 0.0
-        self.cpu = Counter[str]()
+        self.cpu: dict[str, float] = {}
         self._patches = ExitStack()
 
     def __enter__(self) -> Watch:
@@ -313,7 +312,7 @@ class Watch:
 
     def __exit__(self, *_: object) -> None:
         self.seconds = time.perf_counter() - self._began
-        self.cpu = _cpu() - self.cpu
+        self.cpu = {name: seconds - self.cpu[name] for name, seconds in _cpu().items()}
         self._patches.close()
 
     def _timed(self, name: str, act: Callable[..., Any], around: Callable[[], Any]) -> Callable[..., Any]:

@@ -55,9 +55,9 @@ def _jobs(jobs: int, start: datetime, days: int) -> None:
     run(
         "INSERT INTO ledger_job (project_id, by_id, name, kind, asks, cpu_milli, host_memory_mib, interconnect, distance, "
         "labels, environment, command, image, data_paths, walltime_s, priority, preemptible, checkpoint, key_work, "
-        "simulated, state, message, client_digest, submitted_at, queued_at, ended_at, cancel_reason, held_reason) "
+        "reproducible, simulated, state, message, client_digest, submitted_at, queued_at, ended_at, cancel_reason, held_reason) "
         "SELECT %s + n %% %s, %s, 'bench ' || n, 'other', '[{}]', 1, 1, 'any', 'any', '[]', '{}', '[\"simulate\"]', '', "
-        "'[]', 60, 0, false, '', false, true, 'succeeded', '', '', now(), now(), now(), '', '' "
+        "'[]', 60, 0, false, '', false, false, true, 'succeeded', '', '', now(), now(), now(), '', '' "
         "FROM generate_series(0, %s - 1) AS n",
         project.pk, len(PROJECTS), project.owner_id, jobs,
     )  # fmt: skip

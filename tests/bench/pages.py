@@ -48,12 +48,13 @@ CREATE TEMP TABLE work AS SELECT g AS n, g > %(jobs)s - %(waiting)s AS waits,
     now() - interval '60 days' + g * (interval '60 days' / %(jobs)s) AS at
   FROM generate_series(1, %(jobs)s) AS g;
 INSERT INTO ledger_job (project_id, by_id, name, kind, asks, cpu_milli, host_memory_mib, interconnect, distance, labels,
-    environment, command, image, data_paths, walltime_s, priority, preemptible, checkpoint, key_work, simulated, state,
+    environment, command, image, data_paths, walltime_s, priority, preemptible, checkpoint, key_work, reproducible, simulated,
+    state,
     message, client_key, client_digest, submitted_at, queued_at, placed_at, started_at, ended_at, cancel_reason,
     held_reason)
   SELECT p.id, p.owner_id, 'bench job ' || w.n, 'training',
     '[{"form": "container", "nodes": 1, "cards_per_node": 1, "memory_mib": 40960, "after_s": 0, "model": "", "compute_milli": 0}]',
-    4000, 8192, 'any', 'any', '[]', '{}', '["work"]', '', '[]', 86400, 0, false, '', false, false,
+    4000, 8192, 'any', 'any', '[]', '{}', '["work"]', '', '[]', 86400, 0, false, '', false, false, false,
     CASE WHEN w.waits THEN 'queued' WHEN w.lives THEN 'running' ELSE 'succeeded' END, '', 'bench-' || w.n, '', w.at, w.at,
     CASE WHEN NOT w.waits THEN w.at END, CASE WHEN NOT w.waits THEN w.at END,
     CASE WHEN NOT w.waits AND NOT w.lives THEN w.at + interval '20 minutes' END, '', ''

@@ -71,7 +71,8 @@ def job(project_id: int, by_id: int, **values: Any) -> int:
         "project_id": project_id, "by_id": by_id, "name": "raw", "kind": "other", "asks": [{}], "cpu_milli": 1,
         "host_memory_mib": 1, "interconnect": "any", "distance": "any", "labels": [], "environment": {},
         "command": ["simulate"], "image": "", "data_paths": [], "walltime_s": 60, "priority": 0, "preemptible": False,
-        "checkpoint": "", "key_work": False, "simulated": True, "state": "queued", "message": "", "client_digest": "",
+        "checkpoint": "", "key_work": False, "reproducible": False, "simulated": True, "state": "queued", "message": "",
+        "client_digest": "",
         "submitted_at": now, "queued_at": now, "cancel_reason": "", "held_reason": "",
     }  # fmt: skip
     return insert("ledger_job", **row | values)

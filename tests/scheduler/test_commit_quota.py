@@ -86,3 +86,18 @@ def test_a_project_over_a_lowered_quota_takes_nothing_more_of_it() -> None:
     assert quota.over_quota(snapshot.queued_jobs()) == {job.pk}
     snap, proposal = _plan()  # as if nothing were known of the quota
     assert commit_plan(snap, proposal).refused_jobs == {job.pk: Refusal.QUOTA}
+
+
+def test_a_use_that_is_surely_small_enough_is_not_summed() -> None:
+    flow.world(cards=4)
+    flow.long_job(asks=[CARD])
+    factories.grant(Project.objects.get(), Resource.CARD_MILLI, 4_000)
+    snap, proposal = _plan()
+    assert commit_plan(snap, proposal).placed == 1
+    small, large = (flow.long_job(asks=[{**CARD, "cards_per_node": cards}]) for cards in (3, 4))
+    with CaptureQueriesContext(connection) as seen:
+        assert quota.over_quota([small]) == frozenset()
+    assert len(seen) == 1
+    with CaptureQueriesContext(connection) as seen:
+        assert quota.over_quota([small, large]) == {large.pk}
+    assert len(seen) == 2
