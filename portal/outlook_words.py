@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.utils.translation import gettext_lazy as _lazy
 from django.utils.translation import pgettext
 
@@ -32,6 +33,11 @@ TOGETHER: Final[Mapping[Distance, Text]] = {
     Distance.SAME_RACK: _lazy("At most %(most)s nodes that could serve it are in one rack (%(where)s)."),
     Distance.SAME_ROOM: _lazy("At most %(most)s nodes that could serve it are in one room (%(where)s)."),
     Distance.SAME_SITE: _lazy("At most %(most)s nodes that could serve it are at one site (%(where)s)."),
+}
+
+GIVEN_UP: Final[Mapping[str, Any]] = {
+    "reproducible": gettext_lazy("not reproducible"),
+    "like_job": gettext_lazy("like no other job"),
 }
 
 
@@ -90,6 +96,10 @@ def sooner_words(sooner: Sooner) -> dict[str, Any]:
 def change_words(change: Mapping[str, Any]) -> str:
     words = []
     for name, value in change.items():
+        if not value and name in GIVEN_UP:
+            if name == "reproducible" or "reproducible" not in change:
+                words.append(str(GIVEN_UP[name]))
+            continue
         table = {"form": "ask_form", "interconnect": "interconnect", "distance": "distance"}.get(name)
         word = str(labels.look(table, str(value)).label) if table else _amount(name, value)
         label = str(SubmitForm.base_fields[PAGE_FIELDS.get(name, name)].label)
@@ -100,6 +110,4 @@ def change_words(change: Mapping[str, Any]) -> str:
 def _amount(name: str, value: Any) -> str:
     if name == "model":
         return str(value) or _("any")
-    if name in ("reproducible", "like_job"):
-        return str(value) if value else pgettext("a wish", "no")
     return SHOWN.get(name, str)(value)

@@ -40,7 +40,7 @@ def test_its_page_tells_which_nodes_and_from_when(client_as: ClientAs, machine: 
     page = client_as("researcher").get(f"/jobs/{machine.pk}/").content.decode()
     assert "A node is kept for it:" in page
     assert '<a href="/nodes/n1/">n1</a>' in page
-    assert "until then only work runs there that will have ended" in page
+    assert "until then only work that should be over by then runs there" in page
     assert "small-first/1" in page
     outlook = client_as("researcher").get(f"/jobs/{machine.pk}/outlook/").content.decode()
     assert "Expected to start about" in outlook
