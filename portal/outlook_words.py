@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, pgettext
+from django.utils.translation import gettext_lazy as _lazy
+from django.utils.translation import pgettext
 
 from ledger.errors import Refused
 from ledger.vocabulary import Distance
@@ -27,17 +28,15 @@ SHOWN: Final[Mapping[str, Callable[[Any], str]]] = {
 
 
 TOGETHER: Final[Mapping[Distance, Text]] = {
-    Distance.SAME_LEAF: gettext_lazy(
-        "At most %(most)s nodes that could serve it are under one leaf switch (%(where)s)."
-    ),
-    Distance.SAME_RACK: gettext_lazy("At most %(most)s nodes that could serve it are in one rack (%(where)s)."),
-    Distance.SAME_ROOM: gettext_lazy("At most %(most)s nodes that could serve it are in one room (%(where)s)."),
-    Distance.SAME_SITE: gettext_lazy("At most %(most)s nodes that could serve it are at one site (%(where)s)."),
+    Distance.SAME_LEAF: _lazy("At most %(most)s nodes that could serve it are under one leaf switch (%(where)s)."),
+    Distance.SAME_RACK: _lazy("At most %(most)s nodes that could serve it are in one rack (%(where)s)."),
+    Distance.SAME_ROOM: _lazy("At most %(most)s nodes that could serve it are in one room (%(where)s)."),
+    Distance.SAME_SITE: _lazy("At most %(most)s nodes that could serve it are at one site (%(where)s)."),
 }
 
 GIVEN_UP: Final[Mapping[str, Any]] = {
-    "reproducible": gettext_lazy("not reproducible"),
-    "like_job": gettext_lazy("like no other job"),
+    "reproducible": _lazy("not reproducible"),
+    "like_job": _lazy("like no other job"),
 }
 
 
