@@ -84,9 +84,17 @@ def quick_turns() -> Iterator[None]:
         sys.setswitchinterval(usual)
 
 
+class _Told(NamedTuple):
+    """Of a placement's decision, what is known before it is written; its print depends on who is there by then."""
+
+    values: dict[str, Any]
+    alone: Fingerprint
+    shared: Fingerprint
+
+
 class _Batch(NamedTuple):
-    placements: Mapping[int, Placement]  # by job
     orders: Sequence[AttemptOrder]
+    told: Mapping[int, _Told]  # by job
 
 
 class _Work:
@@ -103,7 +111,7 @@ class _Work:
         placements = (decided for decided in decisions if isinstance(decided, Placement))
         size = max(1, BATCH // 4)
         while some := list(islice(placements, size)):
-            yield _Batch({one.job_id: one for one in some}, [self.order(one) for one in some])
+            yield _Batch([self.order(one) for one in some], {one.job_id: self.tell(one) for one in some})
             size = min(2 * size, BATCH)
 
     def commit_batch(self, batch: _Batch) -> None:
@@ -113,7 +121,7 @@ class _Work:
             neighbours = _neighbours(node_ids)
             opened = self.open(batch.orders, now)
             opening.record_opened(opened, now=now, via="scheduler", reason=self.snapshot.rule)
-            self.explain(batch.placements, opened, neighbours, now)
+            self.explain(batch.told, opened, neighbours, now)
             _order_starts(opened, now)
             wake_after_commit("scheduler.run_commands")
         self.result.placed += len(opened)
@@ -164,41 +172,44 @@ class _Work:
         members = [_member(member, self.nodes[member.node_id]) for member in placement.members]
         return AttemptOrder(placement.job_id, self.projects[placement.job_id], members)
 
+    def tell(self, placement: Placement) -> _Told:
+        members = [(self.nodes[member.node_id], member) for member in placement.members]
+        values = {
+            "ask_index": placement.ask_index,
+            "reasons": [placement.refusals],
+            "scores": self.scores(placement),
+            "warm": self.warm(placement),
+        }
+        return _Told(values, fingerprint(members, False), fingerprint(members, True))
+
     def explain(
         self,
-        placements: Mapping[int, Placement],
+        told: Mapping[int, _Told],
         opened: Sequence[OpenedAttempt],
         neighbours: Mapping[int, list[str]],
         now: dt.datetime,
     ) -> None:
-        """The decision of each attempt."""
+        """The decision of each attempt. Shared is a node on which others were, or are placed at the same moment."""
         on_node = Counter(member.node_id for one in opened for member in one.members)
-        prints = {one.job_id: self.fingerprint(placements[one.job_id], neighbours, on_node) for one in opened}
-        decisions = [
-            {
-                "job_id": one.job_id,
-                "attempt_id": one.attempt_id,
-                "ask_index": placements[one.job_id].ask_index,
-                "reasons": [placements[one.job_id].refusals],
-                "scores": self.scores(placements[one.job_id]),
-                "neighbours": sorted({slug for member in one.members for slug in neighbours.get(member.node_id, ())}),
-                "fingerprint": prints[one.job_id].code,
-                "fingerprint_parts": prints[one.job_id].parts,
-                "warm": self.warm(placements[one.job_id]),
-            }
-            for one in opened
-        ]
+        decisions = []
+        for one in opened:
+            nodes = [member.node_id for member in one.members]
+            shared = any(node_id in neighbours or on_node[node_id] > 1 for node_id in nodes)
+            known = told[one.job_id]
+            print_ = known.shared if shared else known.alone
+            decisions.append(
+                {
+                    "job_id": one.job_id,
+                    "attempt_id": one.attempt_id,
+                    "neighbours": sorted({slug for node_id in nodes for slug in neighbours.get(node_id, ())}),
+                    "fingerprint": print_.code,
+                    "fingerprint_parts": print_.parts,
+                    **known.values,
+                }
+            )
         snap = self.snapshot
         made_by = {"rule": snap.rule, "policy": snap.policy, "seed": snap.seed, "workload_id": snap.workload}
         rows.insert(Decision, decisions, at=now, first_at=now, **made_by)
-
-    def fingerprint(
-        self, placement: Placement, neighbours: Mapping[int, list[str]], on_node: Mapping[int, int]
-    ) -> Fingerprint:
-        """`on_node`: how many were placed on each node at the same moment."""
-        members = [(self.nodes[member.node_id], member) for member in placement.members]
-        shared = any(view.id in neighbours or on_node[view.id] > 1 for view, _ in members)
-        return fingerprint(members, shared)
 
     def warm(self, placement: Placement) -> dict[str, Any] | None:
         found = placement.warm
