@@ -21,6 +21,7 @@ from ledger.clock import database_now
 from ledger.errors import Refused
 from ledger.models import ApiToken, Node, User, UserSession
 
+NOTED_EVERY: Final = dt.timedelta(minutes=1)  # so often is the use of a token written, at most
 MOST_TOKENS: Final = 50  # live ones of one person
 MOST_CLEANED: Final = 500  # ended sessions that one sign-in takes away
 SHOWN_OF_A_DIGEST: Final = 12
@@ -100,7 +101,7 @@ def user_of_token(secret: str) -> ApiToken | None:
         .filter(Q(expires_at=None) | Q(expires_at__gt=now))
         .first()
     )
-    if token and (token.last_used_at is None or now - token.last_used_at > dt.timedelta(minutes=1)):
+    if token and (token.last_used_at is None or now - token.last_used_at > NOTED_EVERY):
         ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
     return token
 

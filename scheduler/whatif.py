@@ -202,7 +202,7 @@ class _Question:
                 world.come(by_end[count:gone])
             gone = count
             desk = Desk(world.fleet, self.reserves, at=self.at, seed=SEED, rule=DEFAULT_RULE)
-            found = next(desk.decisions([self.job]))
+            found = desk.decide(self.job)
             return found if isinstance(found, Placement) else None
 
         if not by_end or after(hi) is None:

@@ -206,6 +206,11 @@ def could_ever(found: Codes) -> Bools:
     return (found == 0) | (found > len(NEVER))
 
 
+def could_come_free(found: Codes) -> Bools:
+    """Rows that would do if no work were on them; of the codes of the filters alone."""
+    return (found == 0) | (found > STANDING)
+
+
 def counted(found: Codes) -> dict[Refusal, int]:
     """Rows refused, by reason, in the order of the filters. Two filters may share a reason."""
     out: dict[Refusal, int] = {}

@@ -154,6 +154,10 @@ class Desk(Judge):
         for step in walk(self.pending(jobs), self, self.policy):
             yield self.decided[step.job.id]
 
+    def decide(self, job: JobView) -> Placement | Waiting:
+        """One job, whoever else waits."""
+        return next(self.decisions([job]))
+
     def plan(self) -> Plan:
         """All that was decided so far."""
         decided = self.decided.values()
@@ -214,7 +218,7 @@ class Desk(Judge):
     def contested(self, pending: Pending) -> bool:
         job, kept = self.jobs[pending.id], self.kept.rows
         return bool(kept.any()) and any(
-            bool((answer(self.fleet, shape, self.rule).codes[kept] > feasible.STANDING).any())
+            bool(feasible.could_come_free(answer(self.fleet, shape, self.rule).codes[kept]).any())
             for ask in job.asks
             for shape in shapes_of(job, ask)
         )
@@ -255,8 +259,7 @@ class Desk(Judge):
         for job in (self.jobs[one.id] for one in keepers):
             for ask in job.asks if not job.over_quota else ():
                 for shape in shapes_of(job, ask):
-                    able = answer(self.fleet, shape, self.rule).codes
-                    able = (able == 0) | (able > feasible.STANDING)
+                    able = feasible.could_come_free(answer(self.fleet, shape, self.rule).codes)
                     if int(able.sum()) >= ask.nodes:
                         out |= able
         return out

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ledger.vocabulary import AskForm
-from scheduler.engine import cards, plan, priced
+from scheduler.engine import cards, judge, plan, priced
 from scheduler.engine.score import LEAST_LOSS
 from scheduler.engine.shape import FORMS
 from scheduler.engine.types import Ask, JobView, Placement
@@ -41,7 +41,7 @@ def test_the_engine_decides_as_the_benchmark_does(monkeypatch: pytest.MonkeyPatc
     for taste in ("CARDS_WITHOUT_CPU", "BREAKING"):
         monkeypatch.setattr(priced, taste, 0.0)
     monkeypatch.setattr(cards, "FRESH_GROUP", 0.0)
-    monkeypatch.setattr(plan, "node_ranks", lambda seed, ids: openb.ranks(TRACE, SEED))
+    monkeypatch.setattr(judge, "node_ranks", lambda seed, ids: openb.ranks(TRACE, SEED))
     nodes, pods, order = openb.nodes(), openb.pods(TRACE), openb.arrivals(TRACE, SEED)[:MANY]
     cut = mixed.READINGS[READING]
     desk = plan.Desk(mixed.fleet_of(nodes, pods, cut), (), at=0.0, seed=1, rule=LEAST_LOSS)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import os
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern, reverse
 from django.utils.http import urlencode
 
+from ledger import people as ledger_people
+from ledger import sessions
 from ledger.clock import database_now
 from ledger.models import Job, Node, User
 from portal.api import urls as api_urls
@@ -50,7 +51,6 @@ MORE = 10
 ROLES = ("admin", "researcher")
 POST_ONLY = {"sign-out", "language"}  # of the pages that need no sign-in
 WARMING = ("home", "readyz")
-WARM_S = 20  # much less than the minute after which use is noted again
 NO_ROWS = {"schema", "docs", "nowhere"}  # of the API: they tell of no rows
 # Pages of one object are looked at where most rows hang on it.
 OBJECTS: dict[str, Callable[[], list[Any]]] = {
@@ -170,7 +170,6 @@ class Reader:
         self.people = people
         self.browsers = {role: _browser(people[role]) for role in ROLES} | {"nobody": LeanClient()}
         self.programs = {role: {"Authorization": f"Bearer {token_of(people[role])}"} for role in ROLES}
-        self.warm_until = 0.0
 
     def counts(self) -> dict[tuple[str, str], int]:
         """By (page, role)."""
@@ -179,17 +178,14 @@ class Reader:
 
     def _warm(self) -> None:
         """Fill what the process keeps between requests (the fleet as the scheduler sees it, content types, whether the
-        database is migrated), and have use noted, which is done once a minute."""
+        database is migrated), and have use noted, which isn't done again here."""
         for browser in self.browsers.values():
             for name in WARMING:
                 browser.get(reverse(name))
         for headers in self.programs.values():
             self.browsers["nobody"].get(reverse("api:projects"), headers=headers)
-        self.warm_until = time.monotonic() + WARM_S
 
     def _count(self, page: Page) -> int:
-        if time.monotonic() > self.warm_until:  # a slow machine
-            self._warm()
         address = page.address()
         with CaptureQueriesContext(connection) as asked:
             response = self._get(page, address)
@@ -217,8 +213,12 @@ def _browser(user: User) -> LeanClient:
 
 
 @pytest.fixture
-def found(people: dict[str, User], turn: Callable[[], None]) -> dict[tuple[str, str], tuple[int, int]]:
+def found(
+    people: dict[str, User], turn: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> dict[tuple[str, str], tuple[int, int]]:
     """(page, role) → the counts with one row of every kind and with ten."""
+    for module in (sessions, ledger_people):  # use is noted once, however slow the machine is
+        monkeypatch.setattr(module, "NOTED_EVERY", dt.timedelta(days=1))
     rows, reader = many_rows.Rows(people), Reader(people)
     rows.add([0])
     few, before = row_counts(), reader.counts()

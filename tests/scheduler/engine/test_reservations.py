@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +25,6 @@ from scheduler.engine.types import (
     Ask,
     JobView,
     NodeView,
-    Placement,
     Plan,
     Reservation,
     Reserve,
@@ -41,7 +39,6 @@ from tests.scheduler.engine.fleets import (
     container,
     job,
     node,
-    shuffled,
     snapshot,
     snapshots,
     some_stays,
@@ -385,32 +382,6 @@ def test_what_has_come_and_gone_leaves_a_node_as_it_was(taken: Snapshot) -> None
                 before.cpu_milli_used,
                 before.host_memory_mib_used,
             )
-
-
-@every
-@given(snapshots(), st.integers(0, 99))
-def test_kept_nodes_change_no_rule_and_nothing_given_in(taken: Snapshot, seed: int) -> None:
-    """With ends, estimates and long waits: plans stay lawful, and the same for every order of the input."""
-    dice = random.Random(seed)
-    jobs = tuple(
-        replace(
-            one,
-            submitted_at=AT - dice.choice((10.0, POLICY.keep_whole_after_s, POLICY.bound_s)),
-            expected_s=dice.choice((0.0, 5.0, 500.0)),
-            surely_s=dice.choice((None, 4.0, 700.0)),
-        )
-        for one in taken.jobs
-    )
-    asked = replace(taken, jobs=jobs, stays=some_stays(dice, taken.nodes))
-    made = planning.plan(asked)
-    assert check_plan(asked, made) == []
-    assert planning.plan(shuffled(asked, seed)) == made
-    nodes = [node_id for one in made.reservations for node_id in one.node_ids]
-    assert len(set(nodes)) == len(nodes)
-    waits = {one.job_id for one in made.waiting}
-    assert {one.job_id for one in made.reservations} <= waits
-    assert all(one.begins_at > AT for one in made.reservations)
-    assert all(isinstance(planning.explain(asked, one.job_id), Placement) for one in made.placements[:2])
 
 
 def test_the_form_of_an_automatic_job_is_kept_where_it_is_first() -> None:
