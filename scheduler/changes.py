@@ -7,7 +7,7 @@ it goes on from the oldest transaction that was still running at the last look, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from django.db import connection
 
@@ -29,6 +29,24 @@ class Stand:
     oldest: int
     next: int
     place: int
+
+
+class News(NamedTuple):
+    """`rows` are all there are (`whole`), or those that changed; `stand` is where to go on from once they are taken."""
+
+    rows: list[tuple[Any, ...]]
+    whole: bool
+    stand: Stand
+
+
+def news(table: str, last: Stand | None, *, whole: str, since: str) -> News:
+    """What a query finds since the last look (`since`, in which BETWEEN stands once), or all (`whole`) where that can't
+    be told."""
+    now = stand(table)
+    window = between(last, now)
+    with connection.cursor() as cursor:
+        cursor.execute(whole if window is None else since, window)
+        return News(cursor.fetchall(), window is None, now)
 
 
 def stand(table: str) -> Stand:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from django.db import connection
 
 from ledger.fields import Interval
-from scheduler.changes import BETWEEN, Stand, between, stand
+from scheduler.changes import BETWEEN, Stand, news
 
 ALLOCATIONS: Final = (
     "SELECT id, node_id, form, cpu_milli, host_memory_mib, upper_inf(period) FROM ledger_allocation WHERE "
@@ -38,23 +38,18 @@ class Live:
     def follow(self) -> set[int]:
         """Take what changed since the last time, or all where that can't be told. The nodes where something is another
         than before."""
-        now = stand("ledger_allocation")
-        window = between(self.stand, now)
-        with connection.cursor() as cursor:
-            if window is None:
-                cursor.execute(ALLOCATIONS + "upper_inf(period)")
-            else:
-                cursor.execute(ALLOCATIONS + BETWEEN, window)
-            rows = cursor.fetchall()
-        opened = [row[0] for row in rows if row[5] and (window is None or row[0] not in self.uses.get(row[1], ()))]
+        told = news(
+            "ledger_allocation", self.stand, whole=ALLOCATIONS + "upper_inf(period)", since=ALLOCATIONS + BETWEEN
+        )
+        opened = [row[0] for row in told.rows if row[5] and (told.whole or row[0] not in self.uses.get(row[1], ()))]
         shares = _read_shares(opened)  # from here on nothing can fail half-way
         touched: set[int] = set()
-        if window is None:
+        if told.whole:
             touched.update(self.uses)
             self.uses, self.shares, self.reloads = {}, {}, self.reloads + 1
-        touched |= self._take(rows)
+        touched |= self._take(told.rows)
         self.shares.update(shares)
-        self.stand = now
+        self.stand = told.stand
         return touched
 
     def _take(self, rows: Iterable[Sequence[Any]]) -> set[int]:

@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any, Final
 
-from django.db import connection
-
 from ledger.vocabulary import Form
-from scheduler.changes import BETWEEN, Stand, between, stand
+from scheduler.changes import BETWEEN, Stand, news
 from scheduler.durations import SOONEST_S, STEP, Durations, Kin, kin
 from scheduler.engine.ends import StayTable
 from scheduler.engine.estimates import even_odds
@@ -108,18 +106,12 @@ class Stays:
 
     def read(self) -> None:
         """Take of the database what changed. What is read before its node's work is known waits for that."""
-        now = stand("ledger_allocation")
-        window = between(self.stand, now)
-        with connection.cursor() as cursor:
-            if window is None:
-                cursor.execute(OPEN + "upper_inf(a.period)")
-            else:
-                cursor.execute(OPEN + BETWEEN.replace("changed_xid", "a.changed_xid"), window)
-            rows = cursor.fetchall()
-        if window is None:
+        since = OPEN + BETWEEN.replace("changed_xid", "a.changed_xid")
+        told = news("ledger_allocation", self.stand, whole=OPEN + "upper_inf(a.period)", since=since)
+        if told.whole:
             self.facts, self.by_node, self.due, self.table = {}, defaultdict(dict), [], None
-        self.stand = now
-        self.unseen |= self._take(rows)
+        self.stand = told.stand
+        self.unseen |= self._take(told.rows)
 
     def _take(self, rows: Iterable[Sequence[Any]]) -> set[int]:
         opened = set()

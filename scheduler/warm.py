@@ -15,10 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from django.db import connection
-
 from ledger.clock import database_now
-from scheduler.changes import BETWEEN, Stand, between, stand
+from scheduler.changes import BETWEEN, Stand, news
 
 WARM_FOR: Final = dt.timedelta(days=7)
 KEPT_A_NODE: Final = 32  # paths and images
@@ -34,8 +32,8 @@ FROM ledger_allocation a JOIN ledger_attempt t ON t.id = a.attempt_id JOIN ledge
 WHERE a.active_at IS NOT NULL AND (j.data_paths <> '[]' OR j.image <> '') AND {which}
 GROUP BY a.node_id, j.data_paths, j.image
 """
-ALL: Final = USES.format(which="a.id > (SELECT max(id) FROM ledger_allocation) - %s")
-CHANGED: Final = USES.format(which=f"a.id IN (SELECT id FROM ledger_allocation WHERE {BETWEEN})")  # noqa: S608
+ALL: Final = USES.format(which="a.id > (SELECT max(id) FROM ledger_allocation) - AMONG").replace("AMONG", str(AMONG))
+CHANGED: Final = USES.format(which="a.id IN (SELECT id FROM ledger_allocation WHERE THESE)").replace("THESE", BETWEEN)
 IMAGE: Final = "image:"  # before the name of an image; paths begin with a slash
 
 
@@ -52,18 +50,14 @@ class Warm:
 
     def follow(self) -> None:
         """Take what changed since the last time, or all where that can't be told."""
-        now = stand("ledger_allocation")
-        window = between(self.stand, now)
-        with connection.cursor() as cursor:
-            cursor.execute(ALL if window is None else CHANGED, [AMONG] if window is None else window)
-            rows = cursor.fetchall()
-        if window is None:
+        told = news("ledger_allocation", self.stand, whole=ALL, since=CHANGED)
+        if told.whole:
             self.used.clear()
             self.nodes_of.clear()
-        self.now, self.stand = database_now().timestamp(), now
-        if window is None or rows or self.now - self.answered_at > ANSWERS_FOR_S:
+        self.now, self.stand = database_now().timestamp(), told.stand
+        if told.rows or told.whole or self.now - self.answered_at > ANSWERS_FOR_S:
             self.answers, self.answered_at = {}, self.now
-        for node_id, until, paths, image in rows:
+        for node_id, until, paths, image in told.rows:
             for key in _keys(json.loads(paths), image):
                 self.take(node_id, key, until)
 

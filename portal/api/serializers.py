@@ -193,9 +193,10 @@ def _only_whole(asks: Iterable[dict[str, Any]]) -> None:
 
 def _at(field: str, message: str) -> Any:
     """The message at its place in the document: asks.0.nodes."""
+    found: Any = message
     for name in reversed(field.split(".")):
-        message = {name: message}  # type: ignore[assignment]
-    return message
+        found = {name: found}
+    return found
 
 
 class CancelInput(Strict):

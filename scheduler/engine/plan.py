@@ -1,7 +1,7 @@
 """From a snapshot to a plan: jobs in queue order, each placed on a working copy before the next is looked at.
 
 Pure: the same snapshot gives the same plan, whatever the order of its nodes, cards and jobs, and nothing given in is
-changed. Between ticks keep one Fleet, correct it with `replace_nodes`, and call `plan_fleet`.
+changed. Between ticks keep one Fleet, correct it with `replace_nodes`, and give it to a Desk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from scheduler.engine.score import POINTS
 from scheduler.engine.shape import Shape, shapes_of
 from scheduler.engine.types import (
     DEFAULT_POLICY,
-    DEFAULT_RULE,
     Ask,
     JobView,
     MemberPlan,
@@ -45,23 +44,7 @@ NodeVerdict = tuple[str, int, Refusal | None, float | None]  # hostname, ask's n
 
 def plan(snapshot: Snapshot) -> Plan:
     """Decide every job of the snapshot. ValueError for a rule or policy that isn't known or two nodes with one id."""
-    return _decide_all(_desk_for(snapshot), snapshot.jobs)
-
-
-def plan_fleet(
-    fleet: Fleet,
-    jobs: Iterable[JobView],
-    reserves: Iterable[Reserve] = (),
-    *,
-    at: float,
-    seed: int,
-    rule: str = DEFAULT_RULE,
-    policy: str = DEFAULT_POLICY,
-    stays: Callable[[], StayTable] | None = None,
-) -> Plan:
-    """The same on a fleet that is kept between ticks; the fleet itself is left as it is. `stays` is only asked when a
-    job has to wait that may have nodes kept for it."""
-    return _decide_all(Desk(fleet, reserves, at=at, seed=seed, rule=rule, policy=policy, stays=stays), jobs)
+    return _desk_for(snapshot).decide_all(snapshot.jobs)
 
 
 def explain(snapshot: Snapshot, job_id: int) -> Placement | Waiting:
@@ -115,12 +98,6 @@ def _desk_after(snapshot: Snapshot, job_id: int) -> Desk:
     raise ValueError(f"job {job_id} is not in the snapshot")
 
 
-def _decide_all(desk: Desk, jobs: Iterable[JobView]) -> Plan:
-    for _ in desk.decisions(jobs):
-        pass
-    return desk.plan()
-
-
 class Desk(Judge):
     """One plan under way: the working copy and what is known about it. The Ground that the queue starts its jobs on."""
 
@@ -136,7 +113,8 @@ class Desk(Judge):
         stays: Callable[[], StayTable] | None = None,
         watched: int | None = None,
     ) -> None:
-        """What is `seen` of the watched job is kept: what was found for each of its asks when its turn came."""
+        """`stays` is only asked when a job has to wait that may have nodes kept for it. Of the watched job is `seen` what
+        was found for each of its asks when its turn came."""
         super().__init__(fleet, reserves, at=at, seed=seed, rule=rule)
         if policy not in POLICIES:
             raise ValueError(f"policy {policy!r} is not known; known are {', '.join(sorted(POLICIES))}")
@@ -157,6 +135,11 @@ class Desk(Judge):
     def decide(self, job: JobView) -> Placement | Waiting:
         """One job, whoever else waits."""
         return next(self.decisions([job]))
+
+    def decide_all(self, jobs: Iterable[JobView]) -> Plan:
+        for _ in self.decisions(jobs):
+            pass
+        return self.plan()
 
     def plan(self) -> Plan:
         """All that was decided so far."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
@@ -10,9 +10,23 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 
 from ledger.vocabulary import AskForm, Distance, Form, Interconnect, Span
+from scheduler.engine.fleet import Fleet
 from scheduler.engine.hardware import hardware_of
+from scheduler.engine.plan import Desk
 from scheduler.engine.score import RULES
-from scheduler.engine.types import Ask, CardView, Demand, JobView, Likeness, NodeView, Reserve, Snapshot, Stay
+from scheduler.engine.types import (
+    DEFAULT_RULE,
+    Ask,
+    CardView,
+    Demand,
+    JobView,
+    Likeness,
+    NodeView,
+    Plan,
+    Reserve,
+    Snapshot,
+    Stay,
+)
 
 ALL_FORMS = frozenset(Form)
 ZONES: dict[int, frozenset[Form]] = {
@@ -98,6 +112,13 @@ def job(id_: int, *asks: Ask, **more: Any) -> JobView:
 
 def snapshot(nodes: Sequence[NodeView], *jobs: JobView, at: float = 1000.0, seed: int = 7, **more: Any) -> Snapshot:
     return Snapshot(at=at, seed=seed, nodes=tuple(nodes), jobs=jobs, **more)
+
+
+def plan_fleet(
+    fleet: Fleet, jobs: Iterable[JobView], reserves: Iterable[Reserve] = (), rule: str = DEFAULT_RULE, **rest: Any
+) -> Plan:
+    """As plan.plan, on a fleet that is kept."""
+    return Desk(fleet, reserves, rule=rule, **rest).decide_all(jobs)
 
 
 def shuffled(snapshot: Snapshot, seed: int) -> Snapshot:

@@ -18,7 +18,6 @@ from unittest import mock
 
 from ledger.vocabulary import AskForm, Distance, Form, Interconnect, Refusal
 from scheduler.engine import compiling
-from scheduler.engine import plan as planning
 from scheduler.engine.check import check_plan
 from scheduler.engine.demand import workloads
 from scheduler.engine.ends import StayTable
@@ -28,7 +27,7 @@ from scheduler.engine.score import LEAST_LOSS, RULES
 from scheduler.engine.serialise import to_json
 from scheduler.engine.types import DEFAULT_POLICY, Ask, JobView, NodeView, Plan, Reserve, Snapshot
 from tests.scheduler.engine import bruteforce
-from tests.scheduler.engine.fleets import ALL_FORMS, shuffled, some_demand, some_job, some_node, some_stays
+from tests.scheduler.engine.fleets import ALL_FORMS, plan_fleet, shuffled, some_demand, some_job, some_node, some_stays
 from tests.scheduler.engine.fleets import snapshot as snapshot_of
 
 T = TypeVar("T")
@@ -191,7 +190,7 @@ def _forgetful(snapshot: Snapshot) -> Fleet:
 def _plan(fleet: Fleet, snapshot: Snapshot) -> Plan:
     rest = {"at": snapshot.at, "seed": snapshot.seed, "rule": snapshot.rule}
     stays = partial(StayTable, fleet, snapshot.stays)
-    return planning.plan_fleet(fleet, snapshot.jobs, snapshot.reserves, **rest, stays=stays)
+    return plan_fleet(fleet, snapshot.jobs, snapshot.reserves, **rest, stays=stays)
 
 
 class Forgetful(Fleet):

@@ -17,7 +17,7 @@ from scheduler.engine.intervals import best_fit, gaps, length, lowest_fit, merge
 from scheduler.engine.ties import node_ranks, node_ties
 from scheduler.engine.topology import CardTopology, aligned_blocks
 from scheduler.engine.types import DEFAULT_RULE, Placement, Waiting
-from tests.scheduler.engine.fleets import block, blocks_node, card, container, job, node, snapshot, whole
+from tests.scheduler.engine.fleets import block, blocks_node, card, container, job, node, plan_fleet, snapshot, whole
 from tests.scheduler.engine.test_properties import every
 
 PAIRS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=6)
@@ -181,11 +181,11 @@ def test_a_kept_fleet_forgets_nodes_that_are_replaced() -> None:
     fleet = Fleet([node(1), node(2)])
     everywhere = {"at": 1000.0, "seed": 1}
     wanted = job(1, container(), labels=frozenset({"new"}))
-    assert not planning.plan_fleet(fleet, [wanted], **everywhere).placements
+    assert not plan_fleet(fleet, [wanted], **everywhere).placements
     fleet.replace_nodes([replace(node(2), labels=frozenset({"new"}))])
-    assert planning.plan_fleet(fleet, [wanted], **everywhere).placements[0].members[0].node_id == 2
+    assert plan_fleet(fleet, [wanted], **everywhere).placements[0].members[0].node_id == 2
     fleet.replace_nodes([node(2, held=True, labels=frozenset({"new"})), node(3, 9, labels=frozenset({"new"}))])
-    assert planning.plan_fleet(fleet, [wanted], **everywhere).placements[0].members[0].node_id == 3
+    assert plan_fleet(fleet, [wanted], **everywhere).placements[0].members[0].node_id == 3
 
 
 def test_forms_of_one_ask_are_compared_by_score_not_by_order() -> None:
@@ -211,9 +211,9 @@ def test_a_kept_fleet_takes_new_links() -> None:
 
     fleet = Fleet([node(1, 4, links=linked(0, 1))])
     pair = job(1, container(2, 0))
-    first = planning.plan_fleet(fleet, [pair], at=1000.0, seed=1).placements[0].members[0]
+    first = plan_fleet(fleet, [pair], at=1000.0, seed=1).placements[0].members[0]
     fleet.replace_nodes([node(1, 4, links=linked(2, 3))])
-    second = planning.plan_fleet(fleet, [pair], at=1000.0, seed=1).placements[0].members[0]
+    second = plan_fleet(fleet, [pair], at=1000.0, seed=1).placements[0].members[0]
     assert [share.card_id for share in first.shares] == [100, 101]
     assert [share.card_id for share in second.shares] == [102, 103]
 
@@ -221,7 +221,7 @@ def test_a_kept_fleet_takes_new_links() -> None:
 def test_scores_of_a_kept_fleet_follow_its_largest_card() -> None:
     small, large = node(1, 2), node(2, (card(200, 0, 16), card(201, 1, 64)))
     fleet = Fleet([small, node(2, 2)])
-    planning.plan_fleet(fleet, [job(1)], at=1000.0, seed=1)
+    plan_fleet(fleet, [job(1)], at=1000.0, seed=1)
     fleet.replace_nodes([large])
     fresh = planning.plan(snapshot([small, large], job(1), seed=1))
-    assert planning.plan_fleet(fleet, [job(1)], at=1000.0, seed=1) == fresh
+    assert plan_fleet(fleet, [job(1)], at=1000.0, seed=1) == fresh
