@@ -113,8 +113,8 @@ class Desk(Judge):
         stays: Callable[[], StayTable] | None = None,
         watched: int | None = None,
     ) -> None:
-        """`stays` is only asked when a job has to wait that may have nodes kept for it. Of the watched job is `seen` what
-        was found for each of its asks when its turn came."""
+        """`stays` is only asked when a job has to wait that may have nodes kept for it. Of the watched job is `seen`
+        what was found for each of its asks when its turn came."""
         super().__init__(fleet, reserves, at=at, seed=seed, rule=rule)
         if policy not in POLICIES:
             raise ValueError(f"policy {policy!r} is not known; known are {', '.join(sorted(POLICIES))}")
