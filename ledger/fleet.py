@@ -12,10 +12,10 @@ from typing import Any
 from django.db import transaction
 
 from ledger import audit
+from ledger.blocks import block_size
 from ledger.clock import database_now
 from ledger.errors import Refused
 from ledger.fleet_file import ASSUMED_MEMORY, Fleet, FleetNode, parse
-from ledger.inventory import block_size
 from ledger.models import Block, Card, CardSeat, Node, NodeZone, User, Zone
 from ledger.vocabulary import DriverName
 

@@ -6,7 +6,8 @@ Holds and seats take the node's lock first, as placements do (house rule 8).
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from django.db import connection, transaction
@@ -16,10 +17,11 @@ from django.utils.translation import gettext as _
 from ledger import audit
 from ledger.clock import database_now
 from ledger.errors import Conflict, Refused
-from ledger.models import Allocation, Block, Card, CardSeat, Hold, Link, Node, User
+from ledger.models import Allocation, Card, CardSeat, Hold, Link, Node, User
 from ledger.vocabulary import HoldKind, NodeState
 
 SYNC_RULE = "inventory-sync/1"
+APPEARED = "card.appeared"
 ZONE_PLAN_RULE = "zone-plan"  # the rule of a hold that a zone plan placed is zone-plan/ and the number of the plan
 
 
@@ -161,11 +163,6 @@ def _end_period(table: str, pk: int) -> None:
         )
 
 
-def block_size(cards: int) -> int:
-    """How many cards a block has by default: half of an 8- or 4-card machine, else no blocks (0)."""
-    return cards // 2 if cards in (4, 8, 16) else 0
-
-
 def sync_node(seen: SeenNode) -> Changes:
     """Bring one known node in line with what was seen: cards that appear, vanish, move or return, links, size."""
     changes = Changes()
@@ -229,18 +226,21 @@ def _sync_size(node: Node, seen: SeenNode, changes: Changes) -> None:
 
 def _sync_cards(node: Node, seen: SeenNode, changes: Changes) -> None:
     seats = {s.card.uuid: s for s in CardSeat.objects.filter(node=node, period__upper_inf=True).select_related("card")}
+    lost = _lost([seat.card_id for seat in seats.values()])
     reported = {card.uuid: card for card in seen.cards}
     for uuid, seat in seats.items():
-        if uuid not in reported or reported[uuid].lost:
+        if seat.card_id not in lost and (uuid not in reported or reported[uuid].lost):
             _card_vanished(seat, changes)
+    fresh = _fresh(seen, seats)
+    _cards_appeared(node, fresh, changes)
     for card in seen.cards:
         seat_now = seats.get(card.uuid)
-        if card.lost:
+        if card.lost or card in fresh:
             continue
         if seat_now is None:
             _card_appeared(node, card, changes)
         else:
-            _card_returned(seat_now, changes)
+            _card_returned(seat_now, lost.get(seat_now.card_id, ()), changes)
             if seat_now.slot != card.slot:
                 changes.conflicts.append(
                     (
@@ -251,9 +251,64 @@ def _sync_cards(node: Node, seen: SeenNode, changes: Changes) -> None:
                 )
 
 
-def _card_vanished(seat: CardSeat, changes: Changes) -> None:
-    if Hold.objects.filter(card=seat.card, kind=HoldKind.LOST, period__upper_inf=True).exists():
+def _lost(card_ids: Sequence[int]) -> dict[int, list[Hold]]:
+    """By card: its standing holds for being lost."""
+    found: dict[int, list[Hold]] = {}
+    for hold in Hold.objects.filter(card__in=card_ids, kind=HoldKind.LOST, period__upper_inf=True):
+        if hold.card_id is not None:
+            found.setdefault(hold.card_id, []).append(hold)
+    return found
+
+
+def _fresh(seen: SeenNode, seats: Mapping[str, CardSeat]) -> list[SeenCard]:
+    """Cards that nobody has seen before, each the only one reported for a slot in which no card sits."""
+    slots = Counter(card.slot for card in seen.cards)
+    slots.update(seat.slot for seat in seats.values())
+    names = Counter(card.uuid for card in seen.cards)
+    new = [c for c in seen.cards if not c.lost and c.uuid not in seats and slots[c.slot] == names[c.uuid] == 1]
+    known = set(Card.objects.filter(uuid__in=[card.uuid for card in new]).values_list("uuid", flat=True)) if new else ()
+    return [card for card in new if card.uuid not in known]
+
+
+def _cards_appeared(node: Node, fresh: Sequence[SeenCard], changes: Changes) -> None:
+    """Seat them in a few statements whatever their number."""
+    if not fresh:
         return
+    now = database_now()
+    cards = Card.objects.bulk_create(_new_card(card) for card in fresh)
+    CardSeat.objects.bulk_create(
+        CardSeat(card=card, node=node, slot=seen.slot, period=(now, None))
+        for card, seen in zip(cards, fresh, strict=True)
+    )
+    audit.record_many(
+        audit.row(
+            actor=None,
+            via="task",
+            verb=APPEARED,
+            target=card,
+            after={"node": node.hostname, "slot": seen.slot},
+            at=now,
+        )
+        for card, seen in zip(cards, fresh, strict=True)
+    )
+    changes.events += [_tell_seated(APPEARED, node, card) for card in fresh]
+
+
+def _new_card(seen: SeenCard) -> Card:
+    return Card(
+        uuid=seen.uuid,
+        model=seen.model,
+        memory_mib=seen.memory_mib,
+        virtual=seen.virtual,
+        memory_assumed=seen.memory_assumed,
+    )
+
+
+def _tell_seated(verb: str, node: Node, seen: SeenCard) -> str:
+    return f"{verb} {seen.uuid} in {node.hostname} slot {seen.slot}"
+
+
+def _card_vanished(seat: CardSeat, changes: Changes) -> None:
     hold_inside(
         kind=HoldKind.LOST,
         reason=f"{seat.node.hostname} no longer reports the card",
@@ -265,8 +320,10 @@ def _card_vanished(seat: CardSeat, changes: Changes) -> None:
     changes.events.append(f"card {seat.card.uuid} vanished from {seat.node.hostname}")
 
 
-def _card_returned(seat: CardSeat, changes: Changes) -> None:
-    for hold in Hold.objects.filter(card=seat.card, kind=HoldKind.LOST, rule=SYNC_RULE, period__upper_inf=True):
+def _card_returned(seat: CardSeat, lost: Iterable[Hold], changes: Changes) -> None:
+    for hold in lost:
+        if hold.rule != SYNC_RULE:
+            continue
         end_hold_inside(hold, "the node reports the card again", None, "task")
         changes.events.append(f"card {seat.card.uuid} returned to {seat.node.hostname}")
 
@@ -275,14 +332,9 @@ def _card_appeared(node: Node, seen: SeenCard, changes: Changes) -> None:
     card = Card.objects.filter(uuid=seen.uuid).first()
     now = database_now()
     if card is None:
-        card = Card.objects.create(
-            uuid=seen.uuid,
-            model=seen.model,
-            memory_mib=seen.memory_mib,
-            virtual=seen.virtual,
-            memory_assumed=seen.memory_assumed,
-        )
-        verb = "card.appeared"
+        card = _new_card(seen)
+        card.save(force_insert=True)
+        verb = APPEARED
     else:
         old = CardSeat.objects.filter(card=card, period__upper_inf=True).select_related("node").first()
         if old is not None and not _leave_seat(old, node, changes):
@@ -295,8 +347,8 @@ def _card_appeared(node: Node, seen: SeenCard, changes: Changes) -> None:
     audit.record(
         actor=None, via="task", verb=verb, target=card, after={"node": node.hostname, "slot": seen.slot}, at=now
     )
-    _card_returned(seat, changes)
-    changes.events.append(f"{verb} {card.uuid} in {node.hostname} slot {seen.slot}")
+    _card_returned(seat, _lost([card.pk]).get(card.pk, ()), changes)
+    changes.events.append(_tell_seated(verb, node, seen))
 
 
 def _leave_seat(seat: CardSeat, node: Node, changes: Changes) -> bool:
@@ -335,24 +387,6 @@ def _sync_links(seen: SeenNode) -> None:
     Link.objects.bulk_create(
         Link(card_a_id=a, card_b_id=b, kind=kind, gbps=gbps) for (a, b), (kind, gbps) in sorted(wanted.items())
     )
-
-
-def cut_into_blocks(*, node: Node, size: int) -> int:
-    """Group the node's seats into blocks of `size` cards by slot, when no seat is in a block yet. Returns how many."""
-    with transaction.atomic(durable=True):
-        lock_node(node.pk)
-        seats = list(CardSeat.objects.filter(node=node, period__upper_inf=True, block=None).order_by("slot"))
-        if size < 1 or len(seats) < size or Block.objects.filter(node=node).exists():
-            return 0
-        count = len(seats) // size
-        blocks = Block.objects.bulk_create(Block(node=node, n=n) for n in range(count))
-        for n, block in enumerate(blocks):
-            members = [seat.pk for seat in seats[n * size : (n + 1) * size]]
-            CardSeat.objects.filter(pk__in=members).update(block=block)
-        audit.record(
-            actor=None, via="command", verb="node.blocks.cut", target=node, after={"blocks": count, "size": size}
-        )
-    return count
 
 
 def note_seen(hostnames: Mapping[str, dt.datetime]) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Final
 
 from django.db import connection
 
@@ -38,6 +38,11 @@ FROM unnest(%s::bigint[]) AS j (job_id)
 """
 
 
+# fields of Allocation and CardShare that an order writes out; the rest is known only when it is carried out
+OF_MEMBER: Final = ("node_id", "form", "driver", "zone_then_id", "cpu_milli", "host_memory_mib")
+OF_SHARE: Final = ("seat_id", "card_id", "block_id", "card_memory_mib", "memory", "compute", "memory_mib")
+
+
 @dataclass(frozen=True, slots=True)
 class ShareOrder:
     """A part of one card: `memory` in MiB intervals, `compute` in intervals of 0..1000 (empty = best effort)."""
@@ -48,6 +53,19 @@ class ShareOrder:
     block_id: int | None
     memory: Sequence[Interval]
     compute: Sequence[Interval] = ()
+    row: str = field(init=False, repr=False, compare=False)  # its values of OF_SHARE
+
+    def __post_init__(self) -> None:
+        values = (
+            self.seat_id,
+            self.card_id,
+            self.block_id,
+            self.card_memory_mib,
+            _multirange(self.memory),
+            _multirange(self.compute),
+            self.memory_mib,
+        )
+        object.__setattr__(self, "row", rows.text(dict(zip(OF_SHARE, values, strict=True))))
 
     @property
     def memory_mib(self) -> int:
@@ -63,6 +81,11 @@ class MemberOrder:
     cpu_milli: int
     host_memory_mib: int
     shares: Sequence[ShareOrder]
+    row: str = field(init=False, repr=False, compare=False)  # its values of OF_MEMBER
+
+    def __post_init__(self) -> None:
+        values = (self.node_id, self.form, self.driver, self.zone_id, self.cpu_milli, self.host_memory_mib)
+        object.__setattr__(self, "row", rows.text(dict(zip(OF_MEMBER, values, strict=True))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +163,25 @@ def _insert_members(attempt_ids: Sequence[int], orders: Sequence[AttemptOrder], 
         for rank, member in enumerate(order.members)
     ]
     period = (now, None)
-    allocation_ids = rows.insert(Allocation, [_allocation(*each) for each in members], period=period)
+    allocation_ids = rows.insert(
+        Allocation,
+        [member.row for *_, member in members],
+        names=OF_MEMBER,
+        columns={name: [each[n] for each in members] for n, name in enumerate(("attempt_id", "project_id", "rank"))},
+        period=period,
+    )
     shares = [
-        _share(allocation_id, member.node_id, share)
+        (allocation_id, member.node_id, share.row)
         for allocation_id, (*_, member) in zip(allocation_ids, members, strict=True)
         for share in member.shares
     ]
-    rows.insert(CardShare, shares, period=period)
+    rows.insert(
+        CardShare,
+        [row for *_, row in shares],
+        names=OF_SHARE,
+        columns={name: [each[n] for each in shares] for n, name in enumerate(("allocation_id", "node_id"))},
+        period=period,
+    )
     if any(member.form != Form.CONTAINER for *_, member in members):
         _check_cover_now()
     return allocation_ids
@@ -164,34 +199,6 @@ def _next_numbers(job_ids: Sequence[int]) -> list[tuple[int, int]]:
     with connection.cursor() as cursor:
         cursor.execute(NEXT_NUMBERS, [list(job_ids)])
         return list(cursor.fetchall())
-
-
-def _allocation(attempt_id: int, project_id: int, rank: int, member: MemberOrder) -> dict[str, Any]:
-    return {
-        "attempt_id": attempt_id,
-        "project_id": project_id,
-        "node_id": member.node_id,
-        "rank": rank,
-        "form": member.form,
-        "driver": member.driver,
-        "zone_then_id": member.zone_id,
-        "cpu_milli": member.cpu_milli,
-        "host_memory_mib": member.host_memory_mib,
-    }
-
-
-def _share(allocation_id: int, node_id: int, share: ShareOrder) -> dict[str, Any]:
-    return {
-        "allocation_id": allocation_id,
-        "node_id": node_id,
-        "seat_id": share.seat_id,
-        "card_id": share.card_id,
-        "block_id": share.block_id,
-        "card_memory_mib": share.card_memory_mib,
-        "memory": _multirange(share.memory),
-        "compute": _multirange(share.compute),
-        "memory_mib": share.memory_mib,
-    }
 
 
 def _multirange(intervals: Sequence[Interval]) -> str:

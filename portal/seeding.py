@@ -18,7 +18,7 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from ledger import audit, fleet, inventory
+from ledger import audit, blocks, fleet, inventory
 from ledger.clock import database_now
 from ledger.models import Department, Membership, Node, NodeZone, Project, User, Zone
 from ledger.people import create_node_token
@@ -152,7 +152,7 @@ def _this_machine() -> list[str]:
         facts = agent_facts()
         node = _register(hostname, facts)
         inventory.sync_node(seen_by_agent(hostname, facts))
-        inventory.cut_into_blocks(node=node, size=inventory.block_size(len(facts["cards"])))
+        blocks.cut_into_blocks(node=node, size=blocks.block_size(len(facts["cards"])))
         made.append(f"this machine as node {hostname} with {len(facts['cards'])} cards")
     token = settings.DATA_DIR / "agent.token"
     if not token.exists() or not node.agent_digest:

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from django.db import IntegrityError, connection, transaction
 
@@ -39,6 +39,10 @@ CONSTRAINT_REFUSALS: Mapping[str, Refusal] = {
     "node_not_held": Refusal.NODE_HELD,
     "node_is_up": Refusal.NODE_DOWN,
 }
+# fields of Decision that are written for a placement
+KNOWN: Final = ("job_id", "ask_index", "reasons", "scores", "warm")
+PRINT: Final = ("fingerprint", "fingerprint_parts")
+COMPANY: Final = "neighbours"
 
 NEIGHBOURS = """
 SELECT DISTINCT a.node_id, p.slug FROM ledger_allocation a JOIN ledger_project p ON p.id = a.project_id
@@ -85,11 +89,12 @@ def quick_turns() -> Iterator[None]:
 
 
 class _Told(NamedTuple):
-    """Of a placement's decision, what is known before it is written; its print depends on who is there by then."""
+    """Of a placement's decision, what is known before it is written, as text of its row; its print depends on who is
+    there by then."""
 
-    values: dict[str, Any]
-    alone: Fingerprint
-    shared: Fingerprint
+    values: str
+    alone: str
+    shared: str
 
 
 class _Batch(NamedTuple):
@@ -105,6 +110,7 @@ class _Work:
         self.nodes = {node.id: node for node in snapshot.nodes}
         self.projects = {job.id: job.project_id for job in snapshot.jobs}
         self.result = Committed()
+        self.prints: dict[str, str] = {}  # by code
 
     def batches(self, decisions: Iterable[Placement | Waiting]) -> Iterator[_Batch]:
         """The first are smaller, so that the database soon has something to do."""
@@ -174,13 +180,20 @@ class _Work:
 
     def tell(self, placement: Placement) -> _Told:
         members = [(self.nodes[member.node_id], member) for member in placement.members]
-        values = {
-            "ask_index": placement.ask_index,
-            "reasons": [placement.refusals],
-            "scores": self.scores(placement),
-            "warm": self.warm(placement),
-        }
-        return _Told(values, fingerprint(members, False), fingerprint(members, True))
+        values = (
+            placement.job_id,
+            placement.ask_index,
+            [placement.refusals],
+            self.scores(placement),
+            self.warm(placement),
+        )
+        told = rows.text(dict(zip(KNOWN, values, strict=True)))
+        return _Told(told, *(self.printed(fingerprint(members, shared)) for shared in (False, True)))
+
+    def printed(self, found: Fingerprint) -> str:
+        if found.code not in self.prints:
+            self.prints[found.code] = rows.text(dict(zip(PRINT, (found.code, found.parts), strict=True)))
+        return self.prints[found.code]
 
     def explain(
         self,
@@ -196,20 +209,13 @@ class _Work:
             nodes = [member.node_id for member in one.members]
             shared = any(node_id in neighbours or on_node[node_id] > 1 for node_id in nodes)
             known = told[one.job_id]
-            print_ = known.shared if shared else known.alone
-            decisions.append(
-                {
-                    "job_id": one.job_id,
-                    "attempt_id": one.attempt_id,
-                    "neighbours": sorted({slug for node_id in nodes for slug in neighbours.get(node_id, ())}),
-                    "fingerprint": print_.code,
-                    "fingerprint_parts": print_.parts,
-                    **known.values,
-                }
-            )
+            company = rows.text({COMPANY: sorted({slug for node_id in nodes for slug in neighbours.get(node_id, ())})})
+            decisions.append(rows.joined(known.values, known.shared if shared else known.alone, company))
         snap = self.snapshot
         made_by = {"rule": snap.rule, "policy": snap.policy, "seed": snap.seed, "workload_id": snap.workload}
-        rows.insert(Decision, decisions, at=now, first_at=now, **made_by)
+        attempts = {"attempt_id": [one.attempt_id for one in opened]}
+        names = (*KNOWN, *PRINT, COMPANY)
+        rows.insert(Decision, decisions, names=names, columns=attempts, at=now, first_at=now, **made_by)
 
     def warm(self, placement: Placement) -> dict[str, Any] | None:
         found = placement.warm
@@ -240,12 +246,18 @@ def _refused_jobs(error: IntegrityError) -> dict[int, Refusal]:
 
 
 def _order_starts(opened: Iterable[OpenedAttempt], now: dt.datetime) -> None:
-    starts = [
-        {"allocation_id": member.allocation_id, "attempt_id": one.attempt_id, "driver": member.driver}
-        for one in opened
-        for member in one.members
-    ]
-    rows.insert(Command, starts, verb=CommandVerb.START, due_at=now, created_at=now)
+    members = [(one.attempt_id, member) for one in opened for member in one.members]
+    rows.insert(
+        Command,
+        columns={
+            "allocation_id": [member.allocation_id for _, member in members],
+            "attempt_id": [attempt_id for attempt_id, _ in members],
+            "driver": [member.driver for _, member in members],
+        },
+        verb=CommandVerb.START,
+        due_at=now,
+        created_at=now,
+    )
 
 
 def _member(member: MemberPlan, node: NodeView) -> MemberOrder:

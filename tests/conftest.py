@@ -34,13 +34,12 @@ def real_transactions_are_cleared_away_quickly() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def language_and_time_zone_are_the_defaults() -> Iterator[None]:
+def language_and_time_zone_are_the_defaults() -> None:
     """A request leaves its own in the thread that served it, where the next test would go on with them."""
     from django.utils import timezone, translation
 
     translation.deactivate()
     timezone.deactivate()
-    yield
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,9 @@ from django.contrib.auth.hashers import get_hasher, make_password
 from django.contrib.auth.models import Permission
 
 from ledger import audit
+from ledger.blocks import cut_into_blocks
 from ledger.clock import database_now
-from ledger.inventory import SeenCard, SeenNode, cut_into_blocks, sync_node
+from ledger.inventory import SeenCard, SeenNode, sync_node
 from ledger.models import (
     Department,
     InventoryVersion,

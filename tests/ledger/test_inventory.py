@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from ledger import inventory
+from ledger.blocks import cut_into_blocks
 from ledger.errors import Conflict, Refused
 from ledger.inventory import SeenCard, SeenNode, sync_node
 from ledger.models import AuditEvent, Block, Card, CardSeat, Hold, Link, Node
@@ -49,6 +52,36 @@ def test_the_same_report_again_changes_nothing() -> None:
     changes = sync_node(_seen("n1", *N1))
     assert (changes.events, changes.conflicts) == ([], [])
     assert AuditEvent.objects.count() == before
+
+
+def test_many_new_cards_take_no_more_statements_than_one(django_assert_max_num_queries: Any) -> None:
+    sync_node(_seen("n2", _card("first", 0)))
+    with CaptureQueriesContext(connection) as one:
+        sync_node(_seen("n1", *N1, _card("fresh", 2)))
+    with django_assert_max_num_queries(len(one)):
+        changes = sync_node(_seen("n2", _card("first", 0), *(_card(f"new {n}", n) for n in range(1, 9))))
+    assert changes.events == [f"card.appeared new {n} in n2 slot {n}" for n in range(1, 9)]
+    assert _seats("n2") == {0: "first"} | {n: f"new {n}" for n in range(1, 9)}
+    assert AuditEvent.objects.filter(verb="card.appeared", after__node="n2").count() == 9
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param([_card("fresh", 3), _card("other", 3)], id="two for a slot"),
+        pytest.param([_card("fresh", 3), _card("fresh", 3)], id="one card twice"),
+        pytest.param([_card("fresh", 1), N1[1]], id="the slot of another"),
+        pytest.param([_card("fresh", 3), _card("dead", 4, lost=True)], id="one that is lost"),
+    ],
+)
+def test_odd_reports_of_new_cards_seat_each_card_once_and_one_a_slot(odd: list[SeenCard]) -> None:
+    sync_node(_seen("n1", *odd, _card("plain", 7)))
+    seats = _seats("n1")
+    assert seats[7] == "plain"
+    assert "fresh" in seats.values() or "other" in seats.values()
+    assert "dead" not in seats.values()
+    assert sorted(seats.values()) == sorted({*seats.values()})
+    assert not Card.objects.filter(uuid="dead").exists()
 
 
 def test_a_card_appears() -> None:
@@ -194,8 +227,8 @@ def test_a_hold_is_on_one_thing() -> None:
 @pytest.mark.parametrize(("size", "blocks"), [(1, 2), (2, 1), (3, 0), (0, 0)])
 def test_a_node_is_cut_into_blocks_once(size: int, blocks: int) -> None:
     node = Node.objects.get(hostname="n1")
-    assert inventory.cut_into_blocks(node=node, size=size) == blocks
-    assert inventory.cut_into_blocks(node=node, size=1) == (2 if blocks == 0 else 0)
+    assert cut_into_blocks(node=node, size=size) == blocks
+    assert cut_into_blocks(node=node, size=1) == (2 if blocks == 0 else 0)
     assert Block.objects.filter(node=node).count() == (blocks or 2)
 
 

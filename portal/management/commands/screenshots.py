@@ -103,8 +103,9 @@ def _window(browser: Any, origin: str, key: str, locale: str, theme: str, width:
 
 
 def chromium() -> str | None:
-    """Where Debian's Chromium is; None when it is not installed."""
-    return shutil.which("chromium") or shutil.which("chromium-browser")
+    """Where Debian's Chromium is, best the one without windows; None when it is not installed."""
+    found = map(shutil.which, ("chromium-headless-shell", "chromium", "chromium-browser"))
+    return next(filter(None, found), None)
 
 
 def settle(page: Any, loading_ms: int) -> None:

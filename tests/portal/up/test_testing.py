@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from portal.up.bootstrap import CHECKOUT
-from portal.up.testing import SHARING, run_together
+from portal.up.testing import BROWSER, SHARING, SHELL, SKIP_SYSTEM, install_system_packages, run_together
 
 ONCE_A_PROCESS = """
 from pathlib import Path
@@ -74,3 +74,51 @@ def test_two_processes_run_every_test_once(tmp_path: Path) -> None:
     told = [line.split()[:2] for line in (tmp_path / "told").read_text().splitlines()]
     assert sorted(told) == [[name, str(number)] for name in ("test_a", "test_b", "test_c") for number in range(3)]
     assert (tmp_path / "ended").read_text() == "once once "
+
+
+def programs(folder: Path, monkeypatch: pytest.MonkeyPatch, **found: str) -> None:
+    """A system that has these programs alone, each a shell script."""
+    for name, script in found.items():
+        program = folder / name.replace("_", "-")
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv(SKIP_SYSTEM, raising=False)
+
+
+@pytest.mark.parametrize(("offers", "browser"), [(0, SHELL), (100, BROWSER)])
+def test_the_browser_is_the_one_that_the_system_offers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], offers: int, browser: str
+) -> None:
+    told = tmp_path / "told"
+    programs(tmp_path, monkeypatch, apt_get=f'echo "$@" >> {told}', apt_cache=f"exit {offers}", bwrap="", gcc="")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    install_system_packages()
+    update, install = told.read_text().splitlines()
+    assert update.startswith("update")
+    assert browser in install.split()
+    assert {SHELL, BROWSER} & {*install.split()} == {browser}
+    assert "bubblewrap" not in install.split()
+    assert "Not installed" not in capsys.readouterr().out
+
+
+def test_what_apt_refuses_is_told_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    programs(tmp_path, monkeypatch, apt_get="echo no network >&2; exit 100", apt_cache="", bwrap="", gcc="")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    install_system_packages()
+    assert "(apt-get: no network). Tests that need them are skipped" in capsys.readouterr().out
+
+
+def test_whoever_may_not_install_uses_the_chromium_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    programs(tmp_path, monkeypatch, apt_get="exit 1", chromium="", bwrap="")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    install_system_packages()
+    out = capsys.readouterr().out
+    assert "chromium" not in out
+    assert "Not installed: " in out
+    assert "gcc" in out
+    assert "only root may install packages" in out
