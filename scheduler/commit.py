@@ -204,12 +204,14 @@ class _Work:
     ) -> None:
         """The decision of each attempt. Shared is a node on which others were, or are placed at the same moment."""
         on_node = Counter(member.node_id for one in opened for member in one.members)
+        alone = rows.text({COMPANY: []})
         decisions = []
         for one in opened:
             nodes = [member.node_id for member in one.members]
             shared = any(node_id in neighbours or on_node[node_id] > 1 for node_id in nodes)
             known = told[one.job_id]
-            company = rows.text({COMPANY: sorted({slug for node_id in nodes for slug in neighbours.get(node_id, ())})})
+            slugs = {slug for node_id in nodes for slug in neighbours.get(node_id, ())} if shared else ()
+            company = rows.text({COMPANY: sorted(slugs)}) if slugs else alone
             decisions.append(rows.joined(known.values, known.shared if shared else known.alone, company))
         snap = self.snapshot
         made_by = {"rule": snap.rule, "policy": snap.policy, "seed": snap.seed, "workload_id": snap.workload}

@@ -95,7 +95,7 @@ class Promise(models.Model):
 class Command(models.Model):
     """The outbox: what a driver must be told about one allocation. Repeatable; the row says whether it is done."""
 
-    allocation = models.ForeignKey(Allocation, on_delete=models.PROTECT, related_name="commands")
+    allocation = models.ForeignKey(Allocation, on_delete=models.PROTECT, related_name="commands", db_index=False)
     attempt = models.ForeignKey(Attempt, on_delete=models.PROTECT, related_name="commands")
     driver = models.CharField(max_length=16)
     verb = models.CharField(max_length=8, choices=[(v, v) for v in CommandVerb])

@@ -29,8 +29,9 @@ class AuditEvent(models.Model):
     """One state change. The column `txid` (xid8) is added by migration; the sealer orders by it."""
 
     at = models.DateTimeField()
-    actor = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")  # null: the system itself
-    on_behalf_of = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
+    # null: the system itself
+    actor = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+", db_index=False)
+    on_behalf_of = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+", db_index=False)
     via = models.CharField(max_length=32)  # api, page, command, task
     verb = models.CharField(max_length=64)  # project.quota.raised
     target_type = models.CharField(max_length=32)
@@ -47,6 +48,9 @@ class AuditEvent(models.Model):
         indexes = [
             models.Index(fields=["target_type", "target_id", "-id"], name="audit_by_target"),
             models.Index(fields=["-at", "-id"], name="audit_by_time"),
+            # most rows are the system's own
+            models.Index(fields=["actor"], name="audit_by_actor", condition=Q(actor__isnull=False)),
+            models.Index(fields=["on_behalf_of"], name="audit_by_whom", condition=Q(on_behalf_of__isnull=False)),
             models.Index(fields=["verb"], name="audit_by_verb", opclasses=["varchar_pattern_ops"]),
             GinIndex(OpClass(Upper("reason"), name="gin_trgm_ops"), name="audit_by_reason", condition=~Q(reason="")),
         ]

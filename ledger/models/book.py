@@ -38,7 +38,7 @@ class Allocation(models.Model):
     rank = models.PositiveSmallIntegerField(default=0)  # position inside the gang
     form = models.CharField(max_length=16, choices=[(f, f) for f in Form])
     driver = models.CharField(max_length=16)
-    zone_then = models.ForeignKey(Zone, on_delete=models.PROTECT, null=True)
+    zone_then = models.ForeignKey(Zone, on_delete=models.PROTECT, null=True, db_index=False)
     cpu_milli = models.BigIntegerField()
     host_memory_mib = models.BigIntegerField()
     state = models.CharField(max_length=16, default=AllocationState.OPENING, choices=[(s, s) for s in AllocationState])

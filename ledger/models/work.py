@@ -30,8 +30,8 @@ class JobQuerySet(models.QuerySet["Job"]):
 
 
 class Job(models.Model):
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="jobs")
-    by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="jobs")
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="jobs", db_index=False)
+    by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="jobs", db_index=False)
     name = models.CharField(max_length=200)
     kind = models.CharField(max_length=16, default=JobKind.OTHER, choices=[(k, k) for k in JobKind])
     asks = models.JSONField()  # [{form, nodes, cards_per_node, memory_mib, after_s, model, compute_milli}]
@@ -65,7 +65,7 @@ class Job(models.Model):
     cancel_reason = models.CharField(max_length=500, default="")
     # held back in the queue by an operator; placing skips it until it is released
     held_at = models.DateTimeField(null=True)
-    held_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
+    held_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+", db_index=False)
     held_reason = models.CharField(max_length=500, default="")
 
     objects = JobQuerySet.as_manager()
