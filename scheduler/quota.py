@@ -4,6 +4,7 @@ decides at commit."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from django.db import connection
 
@@ -45,8 +46,16 @@ def over_quota(jobs: Sequence[Job | QueuedJob]) -> frozenset[int]:
 def _without_room(jobs: Sequence[Job | QueuedJob], left: Left) -> list[Job | QueuedJob]:
     if not left:
         return []
-    views = ((job, snapshot.job_view(job)) for job in jobs)
-    return [job for job, view in views if not any(fits(job.project_id, at_least(view, ask), left) for ask in view.asks)]
+    known: dict[tuple[Any, ...], bool] = {}  # most jobs of a long queue are like many others in it
+
+    def has_room(job: Job | QueuedJob) -> bool:
+        view = snapshot.job_view(job)
+        alike = job.project_id, view.asks, view.cpu_milli, view.host_memory_mib
+        if alike not in known:
+            known[alike] = any(fits(job.project_id, at_least(view, ask), left) for ask in view.asks)
+        return known[alike]
+
+    return [job for job in jobs if not has_room(job)]
 
 
 def split(orders: Sequence[AttemptOrder]) -> tuple[list[AttemptOrder], list[AttemptOrder]]:
