@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 import zoneinfo
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, Final, cast
 
 from django import forms
@@ -298,14 +299,18 @@ class NodeFilter(FilterForm):
     free = forms.IntegerField(label=_("Free cards, at least"), required=False, min_value=0, max_value=1000)
 
 
+@cache
+def _time_zones() -> list[str]:
+    """Hundreds of files are looked at for them."""
+    return sorted(zoneinfo.available_timezones())
+
+
 class AccountForm(forms.ModelForm):  # type: ignore[type-arg]
     locale = forms.ChoiceField(label=_("Language"), choices=settings.LANGUAGES)
     theme = forms.ChoiceField(
         label=_("Theme"), choices=[("auto", _("As the system")), ("light", _("Light")), ("dark", _("Dark"))]
     )
-    time_zone = forms.ChoiceField(
-        label=_("Time zone"), choices=lambda: [(name, name) for name in sorted(zoneinfo.available_timezones())]
-    )
+    time_zone = forms.ChoiceField(label=_("Time zone"), choices=lambda: [(name, name) for name in _time_zones()])
 
     class Meta:
         model = User

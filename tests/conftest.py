@@ -27,6 +27,24 @@ def static_files_are_found_when_asked_for() -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def pages_keep_what_they_were_given_alone(django_test_environment: None) -> Iterator[None]:
+    """Else the test client copies what every template was given that they include, hundreds on a page."""
+    from django.template.base import Template
+    from django.template.context import Context
+    from django.test.signals import template_rendered
+    from django.utils.safestring import SafeString
+
+    def render(template: Template, context: Context) -> SafeString:
+        if context.template is template:  # not included by another
+            template_rendered.send(sender=template, template=template, context=context)
+        return template.nodelist.render(context)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Template, "_render", render)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def real_transactions_are_cleared_away_quickly() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         emptying.replace_flush(patch)
