@@ -16,10 +16,11 @@ from typing import IO
 
 from portal.up.bootstrap import CHECKOUT
 
-# Debian package → what tells that it is there. The shell is Chromium without windows, a fifth quicker for the tests.
+# Debian package → what tells that it is there. The shell is Chromium without windows, a fifth quicker for the tests; a
+# Chromium that is there already will do.
 SHELL, BROWSER = "chromium-headless-shell", "chromium"
 SYSTEM_PACKAGES = {
-    SHELL: (SHELL,),
+    SHELL: (SHELL, BROWSER),
     "fonts-wqy-microhei": ("/usr/share/fonts/truetype/wqy/wqy-microhei.ttc",),
     "bubblewrap": ("bwrap",),
     "gcc": ("gcc",),
@@ -76,14 +77,10 @@ def show(output: IO[bytes]) -> None:
 
 def install_system_packages() -> None:
     """Install the browser, its fonts, the sandbox and the compiler where this is possible; say so where it is not."""
-    if os.environ.get(SKIP_SYSTEM) == "1":
+    missing = [package for package, signs in SYSTEM_PACKAGES.items() if not any(map(is_there, signs))]
+    if not missing or os.environ.get(SKIP_SYSTEM) == "1":
         return
     reason = why_not()
-    missing = [package for package, signs in SYSTEM_PACKAGES.items() if not any(map(is_there, signs))]
-    if reason is not None and SHELL in missing and is_there(BROWSER):
-        missing.remove(SHELL)  # it will do
-    if not missing:
-        return
     if reason is None:
         print(f"Installing for the tests: {' '.join(missing)} …", flush=True)
         apt_get("update", "-qq")  # with old lists the next one may still find them

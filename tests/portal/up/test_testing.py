@@ -111,10 +111,11 @@ def test_what_apt_refuses_is_told_with_its_reason(
     assert "(apt-get: no network). Tests that need them are skipped" in capsys.readouterr().out
 
 
-def test_whoever_may_not_install_uses_the_chromium_that_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("browser", [SHELL, BROWSER])
+def test_the_chromium_that_is_there_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], browser: str
 ) -> None:
-    programs(tmp_path, monkeypatch, apt_get="exit 1", chromium="", bwrap="")
+    programs(tmp_path, monkeypatch, apt_get="exit 1", bwrap="", **{browser.replace("-", "_"): ""})
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     install_system_packages()
     out = capsys.readouterr().out
