@@ -1,4 +1,5 @@
-"""The only writer of nodes, cards, seats, zone membership and holds. Every change is a ledger event with its audit row.
+"""The only writer of nodes, cards, seats, zone membership and holds (blocks: ledger.blocks). Every change is a ledger
+event with its audit row.
 
 Holds and seats take the node's lock first, as placements do (house rule 8).
 """

@@ -61,7 +61,9 @@ def _listed(fields: Sequence[models.Field[Any, Any]]) -> str:
 
 
 def _unnested(field: models.Field[Any, Any]) -> str:
-    return f"unnest(%s::{field.db_type(connection)}[])"
+    """Without the length of the type: a cast would cut what is too long, where the column refuses it."""
+    kind = (field.db_type(connection) or "").partition("(")[0]
+    return f"unnest(%s::{kind}[])"
 
 
 def _array(values: Sequence[Any]) -> Any:

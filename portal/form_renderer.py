@@ -41,7 +41,7 @@ def _select(widget: Mapping[str, Any]) -> SafeString:
 
 def _attributes(attributes: Mapping[str, Any]) -> str:
     return "".join(
-        f" {name}" if value is True else f' {name}="{escape(str(value))}"'
+        f" {escape(name)}" if value is True else f' {escape(name)}="{escape(str(value))}"'
         for name, value in attributes.items()
         if value is not False
     )

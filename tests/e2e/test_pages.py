@@ -25,6 +25,7 @@ LOADING_MS = 200  # until a page has begun to load its parts
 FADED = """() => Promise.all(document.getAnimations()
   .filter((one) => Number.isFinite(one.effect.getComputedTiming().endTime))
   .map((one) => one.finished.catch(() => {})))"""
+ALONE = {"resultTypes": ["violations"]}  # what passes is not described
 THEMES: dict[str, list[str]] = {"light": [], "dark": ["color-contrast"]}  # rules to look at, empty = all
 RESEARCHERS = ("/jobs/", "/account/", "/books/", "/help/")  # pages that differ for a researcher
 LOOKED = {"admin": 20, "researcher": 5}
@@ -65,7 +66,7 @@ def _leaves(page: Any, host: str) -> list[str]:
 def test_every_page_keeps_the_rules(page: Any, live_server: Any, world: dict[str, User], who: str) -> None:
     user = world[who]
     sign_in(page, live_server, who)
-    page.emulate_media(reduced_motion="reduce")  # nothing fades, so nothing need be waited for
+    page.emulate_media(reduced_motion="reduce")  # what fades would be waited for
     leaves = _leaves(page, urlsplit(live_server.url).netloc)
     looked, wrong = 0, []
     for address in sample_addresses(user):
@@ -94,11 +95,7 @@ def _troubles(page: Any) -> list[str]:
         if page.evaluate("document.documentElement.dataset.bsTheme") != theme:
             page.evaluate("(theme) => { document.documentElement.dataset.bsTheme = theme; }", theme)
             page.evaluate(FADED)
-        rules = (
-            Axe()
-            .run(page, options={"resultTypes": ["violations"]} | ({"runOnly": only} if only else {}))
-            .response["violations"]
-        )
+        rules = Axe().run(page, options=ALONE | ({"runOnly": only} if only else {})).response["violations"]
         found += [f"{theme}: {rule['id']} {rule['nodes'][0]['target']} ({len(rule['nodes'])})" for rule in rules]
     page.set_viewport_size({"width": NARROW, "height": 800})
     if (width := page.evaluate("document.documentElement.scrollWidth")) > NARROW:

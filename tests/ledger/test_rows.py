@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import DataError, transaction
 
 from ledger import rows
 from ledger.models import Card
@@ -37,6 +38,16 @@ def test_values_in_columns_alone() -> None:
     keys = rows.insert(Card, columns=columns, virtual=True)
     assert _stored(keys) == WANTED
     assert keys == sorted(keys)
+
+
+@pytest.mark.parametrize("model", ["x" * 65, "显" * 65])
+def test_what_is_too_long_is_refused_and_not_cut(model: str) -> None:
+    assert len(model) > (Card._meta.get_field("model").max_length or 0)
+    with pytest.raises(DataError), transaction.atomic():
+        rows.insert(Card, columns={"uuid": ["a"], "model": [model], "memory_mib": [1]})
+    with pytest.raises(DataError), transaction.atomic():
+        rows.insert(Card, [{"uuid": "a", "model": model, "memory_mib": 1}])
+    assert not Card.objects.exists()
 
 
 @pytest.mark.parametrize("columns", [{}, {"model": [], "memory_mib": []}])

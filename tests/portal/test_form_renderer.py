@@ -23,7 +23,9 @@ CHOICES: list[Any] = [
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
 @pytest.mark.parametrize("value", [None, "", "a&b", 1234, "g2", "of no choice"])
 def test_the_same_html_as_djangos(value: object, language: str) -> None:
-    widget = forms.Select(attrs={"class": "a<b", "required": True, "disabled": False, "data-n": 1000}, choices=CHOICES)
+    widget = forms.Select(
+        attrs={"class": "a<b", "required": True, "disabled": False, "data-n": 1000, "odd>": True}, choices=CHOICES
+    )
     with override(language):
         ours = widget.render("na'me", value, renderer=QuickSelects())
         assert ours == widget.render("na'me", value, renderer=DjangoTemplates())
