@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 
 import pytest
 from django.db import ProgrammingError, transaction
@@ -81,7 +82,8 @@ def test_the_application_takes_a_job_from_submission_to_its_end(application: Non
     ask = {"form": form, "cards_per_node": 2} if form == "block" else {"form": form}
     job = factories.job(asks=[ask], command=["simulate", "--seconds", "0"])
     assert placing.place_queued()["placed"] == 1
-    for _ in range(20):
+    patience = monotonic() + 20
+    while monotonic() < patience:
         commands.run_due()
         observing.observe_all()
         job.refresh_from_db()

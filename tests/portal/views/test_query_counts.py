@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import os
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ from django.utils.http import urlencode
 from ledger import people as ledger_people
 from ledger import sessions
 from ledger.clock import database_now
-from ledger.models import Job, Node, User
+from ledger.models import CardShare, Job, Node, User
 from portal.api import urls as api_urls
 from portal.sample_pages import address_of
 from portal.urls import urlpatterns
@@ -78,7 +79,12 @@ def _waiting(name: str) -> str:
 
 
 def _moment() -> str:
-    return urlencode({"at": (database_now() - dt.timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%S")})
+    """The first whole second at which all shares are there, however quickly they were written."""
+    last = max(share.period.lower for share in CardShare.objects.all())
+    at = last.replace(microsecond=0) + dt.timedelta(seconds=1)
+    while database_now() < at:
+        time.sleep(0.05)
+    return urlencode({"at": at.strftime("%Y-%m-%dT%H:%M:%S")})
 
 
 def _file() -> str:
