@@ -1,15 +1,17 @@
-"""Roles → permissions, in one place. Object permissions (django-guardian rows) are derived, never set by hand."""
+"""Project roles → object permissions, by one function: django-guardian's rows are derived from memberships, never set
+by hand. And who may change what in a project.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 from django.contrib.auth.models import Permission
-from django.contrib.contenttypes.models import ContentType
+from django.utils.translation import gettext as _
 
-from ledger import audit
+from ledger.errors import Forbidden
 from ledger.models import Membership, Project, ProjectUserPermission, User
-from ledger.vocabulary import ProjectRole
+from ledger.vocabulary import ProjectRole, ProjectState, SiteRole
 
 VIEW, CHANGE = "view_project", "change_project"
 ROLE_PERMISSIONS: Final[dict[ProjectRole, frozenset[str]]] = {
@@ -18,42 +20,78 @@ ROLE_PERMISSIONS: Final[dict[ProjectRole, frozenset[str]]] = {
     ProjectRole.MEMBER: frozenset({VIEW}),
     ProjectRole.VIEWER: frozenset({VIEW}),
 }
+READING: Final = frozenset({VIEW})  # what is left of every role once the project has ended
+MANAGING: Final = (ProjectRole.OWNER, ProjectRole.MANAGER)
+GRANTING: Final[dict[ProjectRole, frozenset[ProjectRole]]] = {  # what each role may give to others and take from them
+    ProjectRole.OWNER: frozenset({ProjectRole.MANAGER, ProjectRole.MEMBER, ProjectRole.VIEWER}),
+    ProjectRole.MANAGER: frozenset({ProjectRole.MANAGER, ProjectRole.MEMBER, ProjectRole.VIEWER}),
+    ProjectRole.MEMBER: frozenset(),
+    ProjectRole.VIEWER: frozenset(),
+}
+GOVERNING: Final = (SiteRole.ADMIN, SiteRole.MANAGER)  # site roles that open projects and set dates and quotas
 
 
-def grant_role(membership: Membership, *, actor: User | None = None, via: str = "system") -> Membership:
-    """Store the membership and make the person's object permissions in the project equal to its role's."""
-    saved, _ = Membership.objects.update_or_create(
-        project=membership.project, user=membership.user, defaults={"role": membership.role}
+def permissions_of(role: str, state: str) -> frozenset[str]:
+    """Codenames that a role gives in a project of this state."""
+    return READING if state == ProjectState.ENDED else ROLE_PERMISSIONS[ProjectRole(role)]
+
+
+def derive(project: Project, user_id: int | None = None) -> None:
+    """Make the object permissions of one person, or of everybody, in the project equal to what their roles give."""
+    rows = ProjectUserPermission.objects.filter(content_object=project)
+    members = Membership.objects.filter(project=project)
+    if user_id is not None:
+        rows, members = rows.filter(user=user_id), members.filter(user=user_id)
+    codes = dict(Permission.objects.filter(content_type__model="project").values_list("codename", "pk"))
+    wanted = {
+        (member.user_id, codes[code]) for member in members for code in permissions_of(member.role, project.state)
+    }
+    found = {(row.user_id, row.permission_id): row.pk for row in rows}
+    ProjectUserPermission.objects.filter(pk__in=[pk for key, pk in found.items() if key not in wanted]).delete()
+    ProjectUserPermission.objects.bulk_create(
+        ProjectUserPermission(content_object=project, user_id=user, permission_id=permission)
+        for user, permission in sorted(wanted - found.keys())
     )
-    audit.record(
-        actor=actor,
-        via=via,
-        verb="member.role",
-        target=saved,
-        project=membership.project,
-        after={"user": membership.user.username, "role": membership.role},
-    )
-    kind = ContentType.objects.get_for_model(Project)
-    wanted = Permission.objects.filter(content_type=kind, codename__in=ROLE_PERMISSIONS[ProjectRole(membership.role)])
-    rows = ProjectUserPermission.objects.filter(content_object=membership.project, user=membership.user)
-    rows.exclude(permission__in=wanted).delete()
-    for permission in wanted:
-        ProjectUserPermission.objects.get_or_create(
-            content_object=membership.project, user=membership.user, permission=permission
-        )
-    return saved
 
 
-def revoke_role(*, project: Project, user_id: int, actor: User | None = None, via: str = "system") -> None:
-    """Take a person out of a project: access ends at the next request, work and usage stay."""
-    for membership in Membership.objects.filter(project=project, user_id=user_id):
-        audit.record(
-            actor=actor,
-            via=via,
-            verb="member.removed",
-            target=membership,
-            project=project,
-            before={"user": membership.user.username, "role": membership.role},
-        )
-    ProjectUserPermission.objects.filter(content_object=project, user_id=user_id).delete()
-    Membership.objects.filter(project=project, user_id=user_id).delete()
+def role_in(project_id: int, user: User) -> ProjectRole | None:
+    """Their role; nobody who has left the site has one."""
+    if not user.is_active:
+        return None
+    role = Membership.objects.filter(project=project_id, user=user).values_list("role", flat=True).first()
+    return ProjectRole(role) if role else None
+
+
+def governs(user: User | None) -> bool:
+    """Whether they open projects and set their dates, departments and quotas. None is the system."""
+    return user is None or (user.is_active and user.site_role in GOVERNING)
+
+
+def manages(project_id: int, user: User | None) -> bool:
+    """Whether they decide who is in the project: its owner, its managers and site admins. None is the system."""
+    if user is None or (user.is_active and user.site_role == SiteRole.ADMIN):
+        return True
+    return role_in(project_id, user) in MANAGING
+
+
+def owns(project: Project, user: User | None) -> bool:
+    """Whether they decide who owns the project: its owner and site admins. None is the system."""
+    return user is None or (user.is_active and (user.pk == project.owner_id or user.site_role == SiteRole.ADMIN))
+
+
+def require_governing(user: User | None) -> None:
+    if not governs(user):
+        raise Forbidden(_("Only site admins and site managers do this."), code="role")
+
+
+def require_managing(project_id: int, user: User | None) -> None:
+    if not manages(project_id, user):
+        raise Forbidden(_("Only the project's owner, its managers and site admins do this."), code="role")
+
+
+def grantable(project_id: int, user: User | None) -> frozenset[ProjectRole]:
+    """The roles that they may give in this project, and take; the owner's goes by hand-over alone."""
+    if user is None or (user.is_active and user.site_role == SiteRole.ADMIN):
+        return GRANTING[ProjectRole.OWNER]
+    role = role_in(project_id, user)
+    return GRANTING[role] if role else frozenset()

@@ -18,12 +18,12 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from ledger import audit, blocks, fleet, inventory
+from ledger import audit, blocks, fleet, inventory, projects
+from ledger.acts import Act
 from ledger.clock import database_now
-from ledger.models import Department, Membership, Node, NodeZone, Project, User, Zone
+from ledger.models import Department, Node, NodeZone, Project, User, Zone
 from ledger.people import create_node_token
 from ledger.vocabulary import DriverName, Form, ProjectRole, SiteRole
-from portal.access import grant_role
 from scheduler.reconcile import seen_by_agent
 
 BUNDLED_FLEET = Path(__file__).parent / "fleets" / "openb2023" / "openb_node_list_all_node.csv"
@@ -101,28 +101,20 @@ def write_private(path: Path, text: str) -> None:
 
 
 def _projects() -> list[str]:
-    made = []
-    with transaction.atomic(durable=True):
-        department, _ = Department.objects.get_or_create(slug="research", defaults={"title": "Research"})
-        today = database_now().date()
-        for slug, (title, members) in PROJECTS.items():
-            owner = User.objects.get(username=next(name for name, role in members.items() if role == "owner"))
-            project, new = Project.objects.get_or_create(
-                slug=slug,
-                defaults={
-                    "title": title,
-                    "owner": owner,
-                    "department": department,
-                    "starts_on": today,
-                    "ends_on": today + dt.timedelta(days=365),
-                },
-            )
-            if not new:
-                continue
-            audit.record(actor=None, via="seed", verb="project.created", target=project, project=project)
-            for name, role in members.items():
-                grant_role(Membership(project=project, user=User.objects.get(username=name), role=ProjectRole(role)))
-            made.append(f"project {slug}")
+    department, _ = Department.objects.get_or_create(slug="research", defaults={"title": "Research"})
+    act, made = Act(None, "seed"), []
+    for slug, (title, members) in PROJECTS.items():
+        if Project.objects.filter(slug=slug).exists():
+            continue
+        people = {name: User.objects.get(username=name) for name in members}
+        owner = next(people[name] for name, role in members.items() if role == ProjectRole.OWNER)
+        ends_on = database_now().date() + dt.timedelta(days=365)
+        details = projects.Details(title=title, department=department, ends_on=ends_on)
+        project = projects.open_project(slug=slug, owner=owner, details=details, act=act)
+        for name, role in members.items():
+            if people[name] != owner:
+                projects.set_role(project=project, user=people[name], role=ProjectRole(role), act=act)
+        made.append(f"project {slug}")
     return made
 
 

@@ -12,8 +12,10 @@ from unittest import mock
 
 from django.contrib.auth.hashers import get_hasher, make_password
 from django.contrib.auth.models import Permission
+from django.db import transaction
 
-from ledger import audit
+from ledger import audit, projects
+from ledger.acts import Act
 from ledger.blocks import cut_into_blocks
 from ledger.clock import database_now
 from ledger.inventory import SeenCard, SeenNode, sync_node
@@ -31,8 +33,8 @@ from ledger.models import (
     User,
     Zone,
 )
+from ledger.roles import ROLE_PERMISSIONS
 from ledger.vocabulary import Form, ProjectRole, Resource, SiteRole
-from portal.access import ROLE_PERMISSIONS, grant_role
 from portal.api.serializers import JobInput
 from scheduler import snapshot
 from scheduler.queue import submit
@@ -76,35 +78,34 @@ def project(slug: str = "vision", **members: ProjectRole) -> Project:
     """A project of `owner`; keyword arguments are further members, such as researcher=ProjectRole.MEMBER."""
     roles = {"owner": ProjectRole.OWNER, **members}
     people = users(dict.fromkeys(roles, SiteRole.RESEARCHER))
-    made = _project(slug, people["owner"])
-    join(made, {people[name]: role for name, role in roles.items()})
+    return _project(slug, people["owner"], {people[name]: role for name, role in roles.items()})
+
+
+def _project(slug: str, owner: User, roles: Mapping[User, ProjectRole]) -> Project:
+    with transaction.atomic():
+        made = Project.objects.filter(slug=slug).first()
+        if made is None:
+            department = Department.objects.filter(slug="research").first()
+            today = database_now().date()
+            made = Project.objects.create(
+                slug=slug,
+                title=slug.title(),
+                owner=owner,
+                department=department or Department.objects.create(slug="research", title="Research"),
+                starts_on=today - dt.timedelta(days=1),
+                ends_on=today + dt.timedelta(days=365),
+            )
+        join(made, roles)
     return made
 
 
-def _project(slug: str, owner: User) -> Project:
-    """Without any member."""
-    found = Project.objects.filter(slug=slug).first()
-    if found is not None:
-        return found
-    department = Department.objects.filter(slug="research").first()
-    today = database_now().date()
-    return Project.objects.create(
-        slug=slug,
-        title=slug.title(),
-        owner=owner,
-        department=department or Department.objects.create(slug="research", title="Research"),
-        starts_on=today - dt.timedelta(days=1),
-        ends_on=today + dt.timedelta(days=365),
-    )
-
-
 def join(of: Project, roles: Mapping[User, ProjectRole]) -> None:
-    """What portal.access.grant_role writes, in one statement a table for all who are new: most tests begin with
+    """What ledger.projects.set_role writes, in one statement a table for all who are new: most tests begin with
     these rows. tests/portal/test_factories.py holds both to the same rows."""
-    inside = set(Membership.objects.filter(project=of).values_list("user_id", flat=True))
+    inside = dict(Membership.objects.filter(project=of).values_list("user_id", "role"))
     for person, role in roles.items():
-        if person.pk in inside:
-            grant_role(Membership(project=of, user=person, role=role))
+        if inside.get(person.pk, role) != role:
+            projects.put_inside(of.pk, person, role, Act(None, "system"))
     new = [Membership(project=of, user=person, role=role) for person, role in roles.items() if person.pk not in inside]
     if not new:
         return
@@ -129,14 +130,18 @@ def join(of: Project, roles: Mapping[User, ProjectRole]) -> None:
     )
 
 
+def leave(of: Project, person: User) -> None:
+    projects.remove_member(project=of, user=person, act=Act(None, "test"))
+
+
 def cast() -> dict[str, User]:
     """researcher and member in `vision`, outsider in `outside`, and one person a site role."""
     names = ("owner", "researcher", "member", "outsider")
     site_roles = {role.value: role for role in SiteRole if role != SiteRole.RESEARCHER}
     people = users({**dict.fromkeys(names, SiteRole.RESEARCHER), **site_roles})
-    vision, outside = (_project(slug, people["owner"]) for slug in ("vision", "outside"))
-    join(vision, {people[name]: ProjectRole.MEMBER for name in names[1:3]} | {people["owner"]: ProjectRole.OWNER})
-    join(outside, {people["outsider"]: ProjectRole.OWNER})
+    members = {people[name]: ProjectRole.MEMBER for name in names[1:3]}
+    _project("vision", people["owner"], {**members, people["owner"]: ProjectRole.OWNER})
+    _project("outside", people["outsider"], {people["outsider"]: ProjectRole.OWNER})
     return people
 
 

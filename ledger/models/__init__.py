@@ -1,4 +1,4 @@
-"""The tables of the ledger, by room: people, inventory, work, book, telemetry, audit."""
+"""The tables of the ledger, by room: people, projects, inventory, work, book, telemetry, audit."""
 
 from ledger.models.audit import AuditEvent, AuditSeal
 from ledger.models.book import Allocation, CardShare, RollUp, StateTransition, UsageQuarter
@@ -14,17 +14,8 @@ from ledger.models.inventory import (
     NodeZone,
     Zone,
 )
-from ledger.models.people import (
-    ApiToken,
-    Department,
-    Membership,
-    Project,
-    ProjectUserPermission,
-    QuotaGrant,
-    SavedValues,
-    User,
-    UserSession,
-)
+from ledger.models.people import ApiToken, SavedValues, User, UserSession
+from ledger.models.projects import Department, Membership, Project, ProjectUserPermission, QuotaGrant
 from ledger.models.telemetry import CardStatus, Fault, FaultEvent, NodeBoot, NodeReport
 from ledger.models.work import Attempt, Job
 

@@ -9,7 +9,8 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Upper
 
-from ledger.models.people import Project, User
+from ledger.models.people import User
+from ledger.models.projects import Project
 
 OF_A_JOB: Final = ("job", "attempt", "allocation")  # target types that tell of a project's work
 

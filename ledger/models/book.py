@@ -10,7 +10,7 @@ from django.db.models.lookups import Exact
 
 from ledger.fields import Int4MultiRangeField, period_field
 from ledger.models.inventory import EQUAL, NOT_EQUAL, OVERLAPS, Block, Card, CardSeat, Node, Zone
-from ledger.models.people import Project
+from ledger.models.projects import Project
 from ledger.models.work import Attempt
 from ledger.vocabulary import Account, AllocationState, Form
 

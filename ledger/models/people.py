@@ -1,23 +1,16 @@
-"""People, what is theirs (sessions, tokens, saved values), projects, memberships and quota grants.
-
-Roles become permissions in portal.access only.
-"""
+"""People and what is theirs: sessions, tokens, saved values."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from django.contrib.auth.models import AbstractUser, UserManager
-from django.contrib.postgres.constraints import ExclusionConstraint
-from django.contrib.postgres.fields import RangeOperators
 from django.contrib.sessions.backends.base import SessionBase
 from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
 from django.db.models import Q
-from guardian.models import UserObjectPermissionBase
 
-from ledger.fields import period_field
-from ledger.vocabulary import ProjectRole, ProjectState, Resource, SiteRole
+from ledger.vocabulary import SiteRole
 
 
 class User(AbstractUser):
@@ -89,97 +82,3 @@ class SavedValues(models.Model):
 
     def __str__(self) -> str:
         return f"values {self.name!r} of {self.user_id}"
-
-
-class Department(models.Model):
-    slug = models.SlugField(unique=True)
-    title = models.CharField(max_length=200)
-    parent = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="children")
-
-    def __str__(self) -> str:
-        return self.slug
-
-
-class ProjectQuerySet(models.QuerySet["Project"]):
-    def visible_to(self, user: User) -> Self:
-        if not user.is_active:
-            return self.none()
-        if user.sees_everything:
-            return self
-        return self.filter(memberships__user=user)
-
-
-class Project(models.Model):
-    slug = models.SlugField(unique=True, max_length=50)
-    title = models.CharField(max_length=200)
-    owner = models.ForeignKey(User, on_delete=models.PROTECT, related_name="owned_projects")
-    department = models.ForeignKey(Department, on_delete=models.PROTECT, null=True, related_name="projects")
-    starts_on = models.DateField()
-    ends_on = models.DateField(null=True)
-    grace_days = models.PositiveSmallIntegerField(default=7)
-    state = models.CharField(max_length=16, default=ProjectState.ACTIVE, choices=[(s, s) for s in ProjectState])
-
-    objects = ProjectQuerySet.as_manager()
-
-    class Meta:
-        constraints = [
-            models.CheckConstraint(
-                condition=Q(ends_on__isnull=True) | Q(ends_on__gte=models.F("starts_on")),
-                name="project_ends_after_start",
-            ),
-            models.CheckConstraint(condition=Q(state__in=list(ProjectState)), name="project_state_known"),
-        ]
-
-    def __str__(self) -> str:
-        return self.slug
-
-
-class Membership(models.Model):
-    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="memberships")
-    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
-    role = models.CharField(max_length=16, choices=[(r, r) for r in ProjectRole])
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["project", "user"], name="one_membership_a_project"),
-            models.CheckConstraint(condition=Q(role__in=list(ProjectRole)), name="membership_role_known"),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.user} {self.role} of {self.project}"
-
-
-class ProjectUserPermission(UserObjectPermissionBase):
-    """django-guardian rows with a real foreign key, so that a grant can't outlive its project."""
-
-    content_object = models.ForeignKey(Project, on_delete=models.CASCADE)
-
-
-class QuotaGrant(models.Model):
-    """How much of a resource a project may hold at once during a period. No grant means no limit."""
-
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="quota_grants")
-    resource = models.CharField(max_length=24, choices=[(r, r) for r in Resource])
-    amount = models.BigIntegerField()
-    period = period_field()
-    reason = models.CharField(max_length=500)
-    by = models.ForeignKey(User, on_delete=models.PROTECT)
-    used_at_most = models.BigIntegerField(null=True, editable=False)  # kept by the database; null = to be summed
-
-    class Meta:
-        constraints = [
-            ExclusionConstraint(
-                name="one_grant_at_a_time",
-                expressions=[
-                    ("project", RangeOperators.EQUAL),
-                    ("resource", RangeOperators.EQUAL),
-                    ("period", RangeOperators.OVERLAPS),
-                ],
-            ),
-            models.CheckConstraint(condition=Q(amount__gte=0), name="grant_not_negative"),
-            models.CheckConstraint(condition=Q(resource__in=list(Resource)), name="grant_resource_known"),
-            models.CheckConstraint(condition=Q(period__isempty=False), name="grant_period_not_empty"),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.project}: {self.amount} {self.resource}"

@@ -7,7 +7,8 @@ from typing import Self
 from django.db import models
 from django.db.models import Q
 
-from ledger.models.people import Project, User
+from ledger.models.people import User
+from ledger.models.projects import Project
 from ledger.vocabulary import (
     LIVE_ATTEMPT_STATES,
     LIVE_JOB_STATES,

@@ -218,9 +218,15 @@ PLAIN: list[tuple[str, Callable[[World], object]]] = [
         "ledger_headroomreserve", zone_id=Zone.objects.get().pk, model="A", mib=1, period=NOW_ON) for _ in range(2)]),
     ("one_grant_at_a_time", lambda w: [factories.grant(w.project, Resource.CPU_MILLI, 1) for _ in range(2)]),
     ("grant_not_negative", lambda w: factories.grant(w.project, Resource.CPU_MILLI, -1)),
+    ("guarantee_within_grant", lambda w: run(
+        "UPDATE ledger_quotagrant SET guaranteed = 6 WHERE id = %s", factories.grant(w.project, Resource.CPU_MILLI, 5).pk)),
+    ("grant_weight_1_to_1000", lambda w: run(
+        "UPDATE ledger_quotagrant SET weight = 0 WHERE id = %s", factories.grant(w.project, Resource.CPU_MILLI, 5).pk)),
+    ("one_owner_a_project", lambda w: insert("ledger_membership", project_id=w.project.pk,
+        user_id=factories.user("somebody").pk, role="owner")),
     ("project_ends_after_start", lambda w: run("UPDATE ledger_project SET ends_on = starts_on - 1")),
-    ("project_state_known", lambda w: run("INSERT INTO ledger_project (slug, title, owner_id, starts_on, grace_days, state) "
-                                          "VALUES ('x', 'x', %s, now(), 7, 'odd')", w.project.owner_id)),
+    ("project_state_known", lambda w: run("INSERT INTO ledger_project (slug, title, purpose, cost_centre, owner_id, starts_on, "
+                                          "grace_days, state) VALUES ('x', 'x', '', '', %s, now(), 7, 'odd')", w.project.owner_id)),
     ("one_membership_a_project", lambda w: insert(
         "ledger_membership", project_id=w.project.pk, user_id=w.project.owner_id, role="member")),
     ("membership_role_known", lambda w: run("UPDATE ledger_membership SET role = 'god'")),

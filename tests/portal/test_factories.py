@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from ledger import projects
+from ledger.acts import Act
 from ledger.models import AuditEvent, Membership, Project, ProjectUserPermission, User
 from ledger.vocabulary import ProjectRole
-from portal.access import grant_role
 from tests import factories
 
 pytestmark = pytest.mark.django_db
+OWNER = ProjectRole.OWNER
 ROLES = {str(role): role for role in ProjectRole}
 MOMENTS_AND_NUMBERS = ("id", "at", "target_id", "project_id")
 
@@ -31,10 +33,13 @@ def written(project: Project) -> tuple[list[Any], ...]:
 
 def test_people_join_a_project_as_if_each_had_been_granted_their_role() -> None:
     people = factories.users(dict.fromkeys([*ROLES, "owner"], factories.SiteRole.RESEARCHER))
-    by_factory, by_writer = (factories._project(slug, people["owner"]) for slug in ("one", "other"))
+    by_factory, by_writer = (
+        factories._project(slug, people["owner"], {people["owner"]: OWNER}) for slug in ("one", "other")
+    )
     factories.join(by_factory, {people[name]: role for name, role in ROLES.items()})
     for name, role in ROLES.items():
-        grant_role(Membership(project=by_writer, user=people[name], role=role))
+        if role != OWNER:
+            projects.set_role(project=by_writer, user=people[name], role=role, act=Act(None, "system"))
     assert written(by_factory) == written(by_writer)
     assert len(written(by_factory)[0]) == len(ProjectRole)
 

@@ -10,7 +10,6 @@ import pytest
 from ledger.errors import Refused
 from ledger.models import AuditEvent, Job, Membership, Project, User
 from ledger.vocabulary import JobState, ProjectRole, ProjectState
-from portal.access import revoke_role
 from scheduler import queue, wake
 from scheduler.queue import KeyReused
 from tests import factories
@@ -96,7 +95,7 @@ def test_the_same_key_with_another_body_is_refused(people: dict[str, User]) -> N
 def test_a_key_of_a_project_that_was_left_is_refused_with_a_reason(people: dict[str, User]) -> None:
     _submit(people["member"], "k")
     factories.project("speech", member=ProjectRole.MEMBER)
-    revoke_role(project=Project.objects.get(slug="vision"), user_id=people["member"].pk)
+    factories.leave(Project.objects.get(slug="vision"), people["member"])
     with pytest.raises(KeyReused):
         _submit(people["member"], "k", project="speech")
     with pytest.raises(Refused) as refusal:

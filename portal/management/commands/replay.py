@@ -59,9 +59,8 @@ class Command(BaseCommand):
         project = Project.objects.filter(slug=slug).first()
         if project is None:
             raise CommandError(f"there is no project {slug!r}")
-        member = (
-            Membership.objects.filter(project=project).exclude(role=ProjectRole.VIEWER).select_related("user").first()
-        )
+        here = Membership.objects.filter(project=project, user__is_active=True).exclude(role=ProjectRole.VIEWER)
+        member = here.select_related("user").first()
         if member is None:
             raise CommandError(f"project {slug!r} has no member who submits")
         return member.user, project

@@ -16,7 +16,6 @@ from ledger.clock import database_now
 from ledger.models import ApiToken, Hold, Job, Node, User
 from ledger.people import create_node_token
 from ledger.vocabulary import HoldKind, ProjectRole
-from portal.access import revoke_role
 from portal.api import urls
 from scheduler.models import Drift
 from tests import factories
@@ -242,7 +241,7 @@ def test_use_of_other_projects_stands_together_in_the_balance(
 def test_leaving_a_project_ends_the_right_to_submit_at_once(people: dict[str, User], spec: Callable[..., Any]) -> None:
     caller = api(people["researcher"])
     job = factories.job(people["researcher"])
-    revoke_role(project=job.project, user_id=people["researcher"].pk)
+    factories.leave(job.project, people["researcher"])
     assert caller.post("jobs/", spec()).status_code == 400
     assert caller.get("books/balance/", project="vision").status_code == 400
 

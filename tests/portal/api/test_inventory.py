@@ -12,7 +12,6 @@ from django.test.utils import CaptureQueriesContext
 from ledger.clock import database_now
 from ledger.models import AuditEvent, Hold, Job, NodeZone, Project, User
 from ledger.vocabulary import Form, HoldKind, ProjectRole
-from portal.access import revoke_role
 from scheduler.models import Drift
 from tests import factories
 from tests.portal.api.client import Api, api, is_problem, row_counts
@@ -206,6 +205,6 @@ def test_a_gang_needs_as_many_queries_as_a_single_job(people: dict[str, User], t
 
 @pytest.mark.django_db
 def test_members_who_leave_are_not_listed(people: dict[str, User], researcher: Api) -> None:
-    revoke_role(project=Project.objects.get(slug="vision"), user_id=people["member"].pk)
+    factories.leave(Project.objects.get(slug="vision"), people["member"])
     row: dict[str, Any] = researcher.get("projects/").json()["results"][0]
     assert "member" not in {m["user"] for m in row["members"]}

@@ -10,7 +10,6 @@ import pytest
 
 from ledger.models import AuditEvent, Job, Membership, User
 from ledger.vocabulary import ProjectRole
-from portal.access import revoke_role
 from scheduler.drivers.base import DriverError, LogChunk
 from scheduler.drivers.registry import driver
 from tests import factories
@@ -191,7 +190,7 @@ def test_a_key_belongs_to_its_person(people: dict[str, User], spec: Spec) -> Non
 def test_a_key_does_not_open_a_project_that_was_left(people: dict[str, User], spec: Spec) -> None:
     caller = api(people["researcher"])
     pk = caller.post("jobs/", spec(), Idempotency_Key="k-1").json()["id"]
-    revoke_role(project=Job.objects.get(pk=pk).project, user_id=people["researcher"].pk)
+    factories.leave(Job.objects.get(pk=pk).project, people["researcher"])
     again = caller.post("jobs/", spec(), Idempotency_Key="k-1")
     assert again.status_code == 400
     assert fields(again) == {"project"}
@@ -315,7 +314,7 @@ def test_a_job_that_never_ran_has_an_empty_log(people: dict[str, User], research
 def test_leaving_a_project_ends_access_at_once_and_running_work_stays(running: Job, people: dict[str, User]) -> None:
     caller = api(people["researcher"])
     assert caller.get(f"jobs/{running.pk}/").status_code == 200
-    revoke_role(project=running.project, user_id=people["researcher"].pk)
+    factories.leave(running.project, people["researcher"])
     for path in (f"jobs/{running.pk}/", f"jobs/{running.pk}/log/"):
         assert caller.get(path).status_code == 404
     assert caller.post(f"jobs/{running.pk}/cancel/").status_code == 404

@@ -24,7 +24,6 @@ from ledger.models import (
     Hold,
     Job,
     Link,
-    Membership,
     Node,
     NodeBoot,
     Project,
@@ -34,7 +33,6 @@ from ledger.models import (
 )
 from ledger.people import create_token
 from ledger.vocabulary import Account, FaultKind, Form, HoldKind, ProjectRole, Resource
-from portal.access import grant_role
 from scheduler import commands, observing, placing, queue, queue_control
 from scheduler.models import (
     Drift,
@@ -81,7 +79,7 @@ class Rows:
     def _people(self, n: int) -> None:
         person, member = f"person-{n}", ProjectRole.MEMBER
         made = factories.project(f"team-{n}", researcher=member, admin=member, **{person: member})
-        grant_role(Membership(project=Project.objects.get(slug="vision"), user=factories.user(person), role=member))
+        factories.join(Project.objects.get(slug="vision"), {factories.user(person): member})
         Department.objects.create(slug=f"department-{n}", title=str(n))
         factories.grant(made, Resource.CARD_MEMORY_MIB, 10**9)
         for reader in self.readers:

@@ -12,7 +12,6 @@ from ledger import saved_values
 from ledger.models import Job, Project, SavedValues, User
 from ledger.saved_values import LONGEST_VALUE, MOST_SAVED
 from ledger.vocabulary import ProjectRole
-from portal.access import revoke_role
 from portal.forms import SubmitForm
 from tests import factories
 from tests.portal.views.conftest import ClientAs
@@ -181,7 +180,7 @@ def test_a_project_that_one_has_left_falls_back_and_is_told(client_as: ClientAs,
     page = client.get(where)
     assert page.context["form"]["project"].value() == "outside"
     assert page.context["gone"] == [("Card model", "H100")]
-    revoke_role(project=Project.objects.get(slug="outside"), user_id=people["outsider"].pk)
+    factories.leave(Project.objects.get(slug="outside"), people["outsider"])
     factories.project("vision", outsider=ProjectRole.MEMBER)
     page = client.get(where)
     assert page.context["form"]["project"].value() is None
