@@ -37,11 +37,13 @@ def row(
     after: dict[str, Any] | None = None,
     reason: str = "",
     request_id: str = "",
+    on_behalf_of: User | None = None,
 ) -> AuditEvent:
     """An unsaved audit row."""
     return AuditEvent(
         at=at,
         actor=actor,
+        on_behalf_of=on_behalf_of,
         via=via,
         verb=verb,
         target_type=target._meta.model_name or "",

@@ -46,23 +46,39 @@ class Details:
 def open_project(*, slug: str, owner: User, details: Details, act: Act) -> Project:
     """A new project with its owner as the first member. Title and end are needed; it starts today unless told."""
     roles.require_governing(act.actor)
+    with transaction.atomic(durable=True):
+        return open_inside(slug, owner, details, act)
+
+
+def open_inside(slug: str, owner: User, details: Details, act: Act) -> Project:
+    """The step of open_project, for callers that hold a durable transaction and have decided who may."""
+    given = check_new(slug, details)
+    _check_person(owner, "owner")
+    try:
+        with transaction.atomic():
+            project = Project.objects.create(slug=slug, owner=owner, **given)
+    except IntegrityError as error:  # somebody else took the name at this moment
+        raise _taken(slug) from error
+    _record(project, "project.created", act, after={"slug": slug, "owner": owner.username} | _told(given))
+    _put(project, owner, ProjectRole.OWNER, act)
+    return project
+
+
+def check_new(slug: str, details: Details) -> dict[str, Any]:
+    """The fields of a new project; Refused, naming the field, when one is missing or not right."""
     given = {"starts_on": database_now().date(), "grace_days": 7} | details.given()
     _check_slug(slug)
+    if Project.objects.filter(slug=slug).exists():
+        raise _taken(slug)
     if "ends_on" not in given:
         raise Refused(_("Say on which day the project ends."), field="ends_on", code="required")
     _check_details({"title": ""} | given, was=None)
-    _check_person(owner, "owner")
-    try:
-        with transaction.atomic(durable=True):
-            project = Project.objects.create(slug=slug, owner=owner, **given)
-            _record(project, "project.created", act, after={"slug": slug, "owner": owner.username} | _told(given))
-            _put(project, owner, ProjectRole.OWNER, act)
-    except IntegrityError as error:
-        if Project.objects.filter(slug=slug).exists():
-            text = _("There is a project %(slug)s already. Choose another short name.") % {"slug": slug}
-            raise Conflict(text, field="slug", code="taken") from error
-        raise
-    return project
+    return given
+
+
+def _taken(slug: str) -> Conflict:
+    text = _("There is a project %(slug)s already. Choose another short name.") % {"slug": slug}
+    return Conflict(text, field="slug", code="taken")
 
 
 def change_project(*, project: Project, details: Details, act: Act) -> Project:
@@ -77,6 +93,11 @@ def change_project(*, project: Project, details: Details, act: Act) -> Project:
         return change_inside(project.pk, given, act)
 
 
+def check_change(project: Project, given: dict[str, Any]) -> None:
+    """Refused, naming the field, when one of these is not right for the project as it is."""
+    _check_details(given, was=project)
+
+
 def _require_dates(act: Act) -> None:
     if not roles.governs(act.actor):
         text = _(
@@ -88,7 +109,7 @@ def _require_dates(act: Act) -> None:
 def change_inside(project_id: int, given: dict[str, Any], act: Act) -> Project:
     """The step of change_project, for callers that hold a durable transaction and have decided who may."""
     project = lock_project(project_id)
-    _check_details(given, was=project)
+    check_change(project, given)
     changes = {name: value for name, value in given.items() if getattr(project, name) != value}
     if not changes:
         return project

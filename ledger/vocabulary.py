@@ -145,6 +145,30 @@ class ProjectRole(StrEnum):
     VIEWER = "viewer"
 
 
+class InvitationState(StrEnum):
+    OPEN = "open"
+    ACCEPTED = "accepted"
+    DECLINED = "declined"
+    WITHDRAWN = "withdrawn"
+
+
+class RequestKind(StrEnum):
+    """What people ask the site, or a project's managers, for."""
+
+    QUOTA = "quota"
+    EXTENSION = "extension"
+    NEW_PROJECT = "new_project"
+    JOIN = "join"
+
+
+class RequestState(StrEnum):
+    OPEN = "open"
+    APPROVED = "approved"
+    REFUSED = "refused"
+    WITHDRAWN = "withdrawn"
+    EXPIRED = "expired"
+
+
 class SiteRole(StrEnum):
     """What a person may do beyond their projects."""
 

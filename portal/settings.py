@@ -236,6 +236,8 @@ CELERY_BEAT_SCHEDULE = {
     "check-books": every(60, "ledger.check_books"),
 }
 
+TWO_PERSONS_CARDS = env.integer("TWO_PERSONS_CARDS", 64)  # requests for more cards than this need two approvals
+TWO_PERSONS_DAYS = env.integer("TWO_PERSONS_DAYS", 366)  # and those for more days
 ZONE_WINDOW_HOURS = env.number("ZONE_WINDOW_HOURS", 48.0)  # how long the zones of a zone plan are observed
 
 # How the make-believe hardware of the simulated driver behaves; all draws come from the seed.

@@ -1,5 +1,6 @@
 """The tables of the ledger, by room: people, projects, inventory, work, book, telemetry, audit."""
 
+from ledger.models.asking import Invitation, ProjectRequest, RequestComment, RequestVerdict
 from ledger.models.audit import AuditEvent, AuditSeal
 from ledger.models.book import Allocation, CardShare, RollUp, StateTransition, UsageQuarter
 from ledger.models.inventory import (
@@ -36,6 +37,7 @@ __all__ = [
     "HeadroomReserve",
     "Hold",
     "InventoryVersion",
+    "Invitation",
     "Job",
     "Link",
     "Membership",
@@ -44,8 +46,11 @@ __all__ = [
     "NodeReport",
     "NodeZone",
     "Project",
+    "ProjectRequest",
     "ProjectUserPermission",
     "QuotaGrant",
+    "RequestComment",
+    "RequestVerdict",
     "RollUp",
     "SavedValues",
     "StateTransition",
