@@ -75,10 +75,12 @@ def _hashed_by(algorithm: str) -> str:
 
 
 def project(slug: str = "vision", **members: ProjectRole) -> Project:
-    """A project of `owner`; keyword arguments are further members, such as researcher=ProjectRole.MEMBER."""
-    roles = {"owner": ProjectRole.OWNER, **members}
+    """A project; keyword arguments are its members, such as researcher=ProjectRole.MEMBER. Without an owner among them
+    it is a project of `owner`."""
+    owner = next((name for name, role in members.items() if role == ProjectRole.OWNER), "owner")
+    roles = {owner: ProjectRole.OWNER, **members}
     people = users(dict.fromkeys(roles, SiteRole.RESEARCHER))
-    return _project(slug, people["owner"], {people[name]: role for name, role in roles.items()})
+    return _project(slug, people[owner], {people[name]: role for name, role in roles.items()})
 
 
 def _project(slug: str, owner: User, roles: Mapping[User, ProjectRole]) -> Project:

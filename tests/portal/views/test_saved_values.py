@@ -8,7 +8,8 @@ from urllib.parse import quote
 import pytest
 from django.test import Client
 
-from ledger import saved_values
+from ledger import projects, saved_values
+from ledger.acts import Act
 from ledger.models import Job, Project, SavedValues, User
 from ledger.saved_values import LONGEST_VALUE, MOST_SAVED
 from ledger.vocabulary import ProjectRole
@@ -180,7 +181,9 @@ def test_a_project_that_one_has_left_falls_back_and_is_told(client_as: ClientAs,
     page = client.get(where)
     assert page.context["form"]["project"].value() == "outside"
     assert page.context["gone"] == [("Card model", "H100")]
-    factories.leave(Project.objects.get(slug="outside"), people["outsider"])
+    outside = Project.objects.get(slug="outside")
+    projects.hand_over(project=outside, to=people["owner"], act=Act(people["outsider"], "test"))
+    factories.leave(outside, people["outsider"])
     factories.project("vision", outsider=ProjectRole.MEMBER)
     page = client.get(where)
     assert page.context["form"]["project"].value() is None
