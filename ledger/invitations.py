@@ -18,7 +18,7 @@ from ledger.clock import database_now
 from ledger.errors import Conflict, Forbidden, Refused
 from ledger.models import Invitation, Membership, Project, User
 from ledger.projects import lock_project, put_inside
-from ledger.vocabulary import InvitationState, ProjectRole
+from ledger.vocabulary import InvitationState, ProjectRole, ProjectState
 
 OPEN_FOR: Final = dt.timedelta(days=30)
 MOST_OPEN: Final = 200  # of one project
@@ -60,13 +60,19 @@ def _require(project: Project, user: User, role: ProjectRole, act: Act) -> None:
         raise Conflict(text, field="user", code="member")
 
 
+def open_invitations(user: User) -> QuerySet[Invitation]:
+    """Those that this person may still answer."""
+    found = Invitation.objects.filter(user=user, state=InvitationState.OPEN, expires_at__gt=database_now())
+    return found.exclude(project__state=ProjectState.ENDED).select_related("project", "by").order_by("pk")
+
+
 def answer(*, invitation: Invitation, accept: bool, act: Act) -> Invitation:
     """The invited person says yes or no. Conflict when it is no longer open or its time is over."""
+    if act.actor is None or act.actor.pk != invitation.user_id:
+        raise Forbidden(_("Only who is invited answers."), code="role")
     with transaction.atomic(durable=True):
         lock_project(invitation.project_id)
         found = _open(invitation.pk)
-        if act.actor is None or act.actor.pk != found.user_id:
-            raise Forbidden(_("Only who is invited answers."), code="role")
         now = database_now()
         if found.expires_at <= now:
             text = _("This invitation was open until %(at)s. Ask for a new one.") % {"at": found.expires_at.date()}
@@ -79,9 +85,9 @@ def answer(*, invitation: Invitation, accept: bool, act: Act) -> Invitation:
 
 def withdraw(*, invitation: Invitation, act: Act) -> Invitation:
     """The project's managers take it back."""
+    roles.require_managing(invitation.project_id, act.actor)
     with transaction.atomic(durable=True):
         lock_project(invitation.project_id)
-        roles.require_managing(invitation.project_id, act.actor)
         found = _open(invitation.pk)
         _close(found, InvitationState.WITHDRAWN, database_now(), act)
     return found

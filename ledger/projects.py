@@ -142,12 +142,12 @@ def put_inside(project_id: int, user: User, role: ProjectRole, act: Act) -> Memb
 
 def remove_member(*, project: Project, user: User, act: Act) -> bool:
     """Take a person out, or leave oneself. What they run goes on, what they used stays. False when not inside."""
+    if act.actor is None or act.actor.pk != user.pk:
+        roles.require_managing(project.pk, act.actor)
     with transaction.atomic(durable=True):
         locked = lock_project(project.pk)
         _refuse_owner(locked, user)
         member = Membership.objects.filter(project=locked, user=user).first()
-        if act.actor is None or act.actor.pk != user.pk:
-            roles.require_managing(locked.pk, act.actor)
         if member is None:
             return False
         before = {"user": user.username, "role": member.role}

@@ -42,9 +42,7 @@ def ask(*, kind: RequestKind, project: Project | None, details: Mapping[str, Any
         if project is not None:
             project = lock_project(project.pk)
         checked = KINDS[kind].check(project, details, author)
-        if ProjectRequest.objects.filter(by=author, state=RequestState.OPEN).count() >= MOST_OPEN:
-            text = _("%(n)d of your requests are open, the most there may be. Take some back first.") % {"n": MOST_OPEN}
-            raise Refused(text, code="too_many")
+        check_room(author)
         now = database_now()
         try:
             with transaction.atomic():
@@ -64,6 +62,13 @@ def ask(*, kind: RequestKind, project: Project | None, details: Mapping[str, Any
     return made
 
 
+def check_room(author: User) -> None:
+    """Refused when so many of their requests are open that there may be no more."""
+    if ProjectRequest.objects.filter(by=author, state=RequestState.OPEN).count() >= MOST_OPEN:
+        text = _("%(n)d of your requests are open, the most there may be. Take some back first.") % {"n": MOST_OPEN}
+        raise Refused(text, code="too_many")
+
+
 def needs(kind: RequestKind, project: Project | None, details: Mapping[str, Any]) -> int:
     """How many people have to approve: two above the site's thresholds (settings TWO_PERSONS_CARDS and _DAYS)."""
     large = KINDS[kind].is_large(project, details, settings.TWO_PERSONS_CARDS, settings.TWO_PERSONS_DAYS)
@@ -72,11 +77,11 @@ def needs(kind: RequestKind, project: Project | None, details: Mapping[str, Any]
 
 def decide(*, request: ProjectRequest, approves: bool, act: Act) -> ProjectRequest:
     """One person's verdict. A refusal ends the request; the last approval that it needs does what was asked for."""
+    actor = _judge(request, act)
     if not approves:
         check_reason(act.reason)
     with transaction.atomic(durable=True):
         found = _locked(request)
-        actor = _judge(found, act)
         now = database_now()
         if found.expires_at <= now:
             raise Conflict(_("The time of this request is over; it has to be made anew."), code="expired")
@@ -104,6 +109,13 @@ def may_decide(request: ProjectRequest, user: User) -> bool:
     return roles.governs(user)
 
 
+def may_comment(request: ProjectRequest, user: User) -> bool:
+    if not user.is_active:
+        return False
+    managed = request.project_id is not None and roles.manages(request.project_id, user)
+    return request.by_id == user.pk or managed or may_decide(request, user)
+
+
 def _judge(request: ProjectRequest, act: Act) -> User:
     actor = act.actor
     if actor is not None and actor.pk == request.by_id:
@@ -125,24 +137,24 @@ def _carry_out(request: ProjectRequest, now: dt.datetime, act: Act) -> None:
 
 def withdraw(*, request: ProjectRequest, act: Act) -> ProjectRequest:
     """Its author takes it back."""
+    if act.actor is None or act.actor.pk != request.by_id:
+        raise Forbidden(_("Only who asked takes a request back."), code="role")
     with transaction.atomic(durable=True):
         found = _locked(request)
-        if act.actor is None or act.actor.pk != found.by_id:
-            raise Forbidden(_("Only who asked takes a request back."), code="role")
         _end(found, RequestState.WITHDRAWN, database_now(), act)
     return found
 
 
 def comment(*, request: ProjectRequest, text: str, act: Act) -> RequestComment:
-    """Said by who asked or who may decide, as long as the request is open."""
+    """Said by who asked, who may decide or manages the project, as long as the request is open."""
     if not text.strip() or len(text) > LONGEST_COMMENT:
         words = _("Write 1 to %(n)d characters.") % {"n": LONGEST_COMMENT}
         raise Refused(words, field="text", code="length")
+    actor = act.actor
+    if actor is None or not may_comment(request, actor):
+        raise Forbidden(_("Only who asked, who decides and the project's managers comment on it."), code="role")
     with transaction.atomic(durable=True):
         found = _locked(request)
-        actor = act.actor
-        if actor is None or not ((actor.pk == found.by_id and actor.is_active) or may_decide(found, actor)):
-            raise Forbidden(_("Only who asked and who decides comment on a request."), code="role")
         made = RequestComment.objects.create(request=found, by=actor, text=text.strip(), at=database_now())
         _record(found, "request.comment", act, after={"comment": made.pk})
     return made

@@ -25,6 +25,7 @@ from ledger.vocabulary import (
     Form,
     HoldKind,
     Interconnect,
+    InvitationState,
     JobKind,
     JobState,
     NodeState,
@@ -32,6 +33,8 @@ from ledger.vocabulary import (
     ProjectRole,
     ProjectState,
     Refusal,
+    RequestKind,
+    RequestState,
     SiteRole,
     Span,
 )
@@ -185,6 +188,28 @@ PROJECT_ROLES: Final[Mapping[StrEnum, Look]] = {
     ProjectRole.VIEWER: Look(pgettext_lazy("project role", "viewer")),
 }
 
+INVITATIONS: Final[Mapping[StrEnum, Look]] = {
+    InvitationState.OPEN: Look(pgettext_lazy("invitation", "not answered yet"), "○", "wait"),
+    InvitationState.ACCEPTED: Look(pgettext_lazy("invitation", "accepted"), "✓", "good"),
+    InvitationState.DECLINED: Look(pgettext_lazy("invitation", "declined"), "⊘", "quiet"),
+    InvitationState.WITHDRAWN: Look(pgettext_lazy("invitation", "taken back"), "⊘", "quiet"),
+}
+
+REQUEST_KINDS: Final[Mapping[StrEnum, Look]] = {
+    RequestKind.QUOTA: Look(pgettext_lazy("request kind", "quota")),
+    RequestKind.EXTENSION: Look(pgettext_lazy("request kind", "a later end")),
+    RequestKind.NEW_PROJECT: Look(pgettext_lazy("request kind", "a new project")),
+    RequestKind.JOIN: Look(pgettext_lazy("request kind", "to be in a project")),
+}
+
+REQUESTS: Final[Mapping[StrEnum, Look]] = {
+    RequestState.OPEN: Look(pgettext_lazy("request", "open"), "○", "wait"),
+    RequestState.APPROVED: Look(pgettext_lazy("request", "approved"), "✓", "good"),
+    RequestState.REFUSED: Look(pgettext_lazy("request", "refused"), "✕", "warn"),
+    RequestState.WITHDRAWN: Look(pgettext_lazy("request", "taken back"), "⊘", "quiet"),
+    RequestState.EXPIRED: Look(pgettext_lazy("request", "its time was over"), "◷", "quiet"),
+}
+
 SITE_ROLES: Final[Mapping[StrEnum, Look]] = {
     SiteRole.RESEARCHER: Look(pgettext_lazy("site role", "researcher")),
     SiteRole.OPERATOR: Look(pgettext_lazy("site role", "operator")),
@@ -279,6 +304,9 @@ TABLES: Final[Mapping[str, Mapping[StrEnum, Look]]] = {
     "account": ACCOUNTS,
     "project_role": PROJECT_ROLES,
     "site_role": SITE_ROLES,
+    "invitation": INVITATIONS,
+    "request_kind": REQUEST_KINDS,
+    "request": REQUESTS,
     "zone_plan": ZONE_PLANS,
     "zone_plan_kind": ZONE_PLAN_KINDS,
     "zone_move": ZONE_MOVES,

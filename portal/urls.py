@@ -3,13 +3,14 @@
 from django.urls import include, path
 
 from portal.api import metrics
-from portal.views import urls_account, urls_admin, urls_books, urls_frame, urls_jobs, urls_machines
+from portal.views import urls_account, urls_admin, urls_books, urls_frame, urls_jobs, urls_machines, urls_projects
 
 urlpatterns = [
     *urls_frame.urlpatterns,
     *urls_account.urlpatterns,
     *urls_jobs.urlpatterns,
     *urls_machines.urlpatterns,
+    *urls_projects.urlpatterns,
     *urls_books.urlpatterns,
     *urls_admin.urlpatterns,
     path("api/v1/", include("portal.api.urls")),

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, close_old_connections
 from django.db.models import F
 
-from ledger import audit, invariants, quarters
+from ledger import audit, invariants, quarters, requests
 from ledger.clock import database_now
 from scheduler import commands, observing, placing, reconcile, snapshot, workload, zones
 from scheduler.models import TaskRun
@@ -93,6 +93,11 @@ def learn() -> dict[str, Any]:
 
 def _learn() -> dict[str, Any]:
     return workload.learn(snapshot.fleet_of(snapshot.node_views()))
+
+
+@shared_task(name="ledger.expire_requests")
+def expire_requests() -> dict[str, Any]:
+    return recorded("ledger.expire_requests", lambda: {"expired": requests.expire_requests()})
 
 
 @shared_task(name="ledger.seal_audit")

@@ -111,7 +111,9 @@ NAMED: Final[dict[str, tuple[Any, str]]] = {
 def _page(kind: str, pk: str, name: str, jobs: set[str]) -> str:
     if kind == "job" and pk in jobs:
         return reverse("job", args=[pk])
-    return reverse("node", args=[name]) if kind == "node" and name else ""
+    if kind in ("node", "project") and name:
+        return reverse(kind, args=[name])
+    return ""
 
 
 def filtered(events: QuerySet[AuditEvent], chosen: Mapping[str, Any]) -> QuerySet[AuditEvent]:

@@ -14,7 +14,8 @@ from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_safe
 
 from ledger.clock import database_now
-from ledger.models import Job, Membership, RollUp, UsageQuarter, User
+from ledger.invitations import open_invitations
+from ledger.models import Job, Membership, ProjectRequest, RollUp, UsageQuarter, User
 from ledger.vocabulary import LIVE_JOB_STATES, Account, JobState
 from portal.views.gate import signed_in, viewer
 from scheduler import whatif
@@ -42,6 +43,8 @@ def home(request: HttpRequest) -> HttpResponseBase:
         "offers": offers(whatif.views_now()),
         "projects": _projects(user, now),
         "today": now.date(),
+        "invitations": list(open_invitations(user)),
+        "to_decide": ProjectRequest.objects.decided_by(user).count(),
     }
     response: HttpResponse = render(request, "home.html", context)
     response.set_signed_cookie(

@@ -1,7 +1,8 @@
 """Who may do what on the pages, as data (tests/data/access/pages/*.csv): address × verb × object × role → status.
 
-Objects: own = by researcher in vision, project = by member in vision, other = in outside, none = not there, - = none
-needed. A person who is not signed in gets 302 to the sign-in page everywhere, so only people are columns. An address
+Objects: own = by researcher in vision, project = by member in vision, same = in another project of its department, other =
+in outside, of another department, ended = in a project of the people of vision that has ended, none = not there, - = none
+needed. deputy = a manager of vision and of the project that has ended. A person who is not signed in gets 302 to the sign-in page everywhere, so only people are columns. An address
 without a row fails, and so does a verb that no row names and that is not answered with 405. BODIES holds what a POST
 sends; without an entry it is empty.
 """
@@ -9,6 +10,7 @@ sends; without an entry it is empty.
 from __future__ import annotations
 
 import csv
+import datetime as dt
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,12 @@ from django.db import transaction
 from django.test import Client
 from django.urls import URLPattern, reverse
 
-from ledger import saved_values
-from ledger.models import ApiToken, Job, User
+from ledger import requests, saved_values
+from ledger.acts import Act
+from ledger.invitations import invite
+from ledger.models import ApiToken, Department, Job, Project, User
 from ledger.people import create_token
-from ledger.vocabulary import ProjectRole
+from ledger.vocabulary import ProjectRole, ProjectState, RequestKind
 from portal.api import urls as api_urls
 from portal.urls import urlpatterns
 from scheduler.zone_proposals import propose_list
@@ -31,7 +35,7 @@ from tests.portal.api import test_access
 from tests.portal.views.lean import LeanClient
 
 FOLDER = Path(__file__).parents[2] / "data" / "access" / "pages"
-ROLES = ("researcher", "member", "viewer", "owner", "outsider", "operator", "admin", "manager", "auditor")
+ROLES = ("researcher", "member", "viewer", "deputy", "owner", "outsider", "operator", "admin", "manager", "auditor")
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 OPEN = {"sign-in", "sign-out", "language", "healthz", "readyz", "metrics"}
 NOWHERE_ID = 999_999_999
@@ -44,6 +48,16 @@ BODIES: dict[str, dict[str, str]] = {
     "zones-plan": {"mode": "list", "nodes": "n1", "to_zone": "elsewhere"},
     "plan-cancel": {"reason": "test"},
     "saved-add": {"save_as": "test"},
+    "project-change": {"title": "test", "starts_on": "2026-01-01", "ends_on": "2199-01-01", "grace_days": "1"},
+    "projects-new": {"slug": "t", "title": "T", "owner": "owner", "ends_on": "2199-01-01", "grace_days": "1"},
+    "project-invite": {"user": "auditor", "role": "member"},
+    "project-hand-over": {"to": "viewer", "reason": "test"},
+    "project-extension": {"ends_on": "2199-01-01", "reason": "test"},
+    "member": {"role": "viewer"},
+    "requests-join": {"project": "vision", "role": "member", "reason": "test"},
+    "requests-project": {"slug": "t", "title": "T", "purpose": "t", "ends_on": "2199-01-01", "reason": "test"},
+    "request-verdict": {"verdict": "approve"},
+    "request-comment": {"text": "test"},
 }
 
 
@@ -63,13 +77,16 @@ class World:
     """Objects of each relation and a browser for each role."""
 
     def __init__(self, people: dict[str, User]) -> None:
-        factories.project("vision", viewer=ProjectRole.VIEWER)
+        factories.project("vision", viewer=ProjectRole.VIEWER, deputy=ProjectRole.MANAGER)
+        neighbours()
         factories.node("n1", cards=1)
         self.ids: dict[str, dict[str, Any]] = {
             "job": {
                 "own": factories.job(people["researcher"], name="own work").pk,
                 "project": factories.job(people["member"], name="project work").pk,
+                "same": factories.job(factories.user("stranger"), project="nearby", name="nearby work").pk,
                 "other": factories.job(people["outsider"], project="outside", name="hidden work").pk,
+                "ended": factories.job(people["researcher"], project="over", name="old work").pk,
                 "none": NOWHERE_ID,
             },
             "node": {"own": "n1", "none": "nowhere"},
@@ -86,7 +103,8 @@ class World:
             "saved": {"own": _saved(people["researcher"]), "other": _saved(people["outsider"]), "none": NOWHERE_ID},
         }
         self.ids["audit"] = {which: ["job", pk] for which, pk in self.ids["job"].items()}
-        everyone = people | {"viewer": factories.user("viewer")}
+        self.ids |= _projects(people)
+        everyone = people | {name: factories.user(name) for name in ("viewer", "deputy")}
         self.browsers = {name: self._browser(everyone[name]) for name in ROLES}
 
     @staticmethod
@@ -102,6 +120,39 @@ class World:
         kind = name.partition("-")[0]
         found = self.ids[kind].get(which, self.ids[kind]["own"])
         return reverse(name, args=found if isinstance(found, list) else [found])
+
+
+def neighbours() -> None:
+    """A project of the same department as vision, one that is to end, and outside in another department."""
+    factories.project("nearby", stranger=ProjectRole.OWNER)
+    inside = {"researcher": ProjectRole.MEMBER, "member": ProjectRole.MEMBER, "viewer": ProjectRole.VIEWER}
+    factories.project("over", deputy=ProjectRole.MANAGER, **inside)
+    elsewhere, _new = Department.objects.get_or_create(slug="elsewhere", defaults={"title": "Elsewhere"})
+    Project.objects.filter(slug="outside").update(department=elsewhere)
+
+
+def _projects(people: dict[str, User]) -> dict[str, dict[str, Any]]:
+    """Projects, their members, invitations and requests of each relation; what is own in them is of researcher; mine is an
+    invitation of outsider, joining a request of somebody to be in vision."""
+    slugs = {"own": "vision", "same": "nearby", "other": "outside", "ended": "over", "none": "nowhere"}
+    bosses = {"own": "owner", "same": "stranger", "other": "outsider", "ended": "owner"}
+    invited, asked = {"none": NOWHERE_ID}, {"none": NOWHERE_ID}
+    for which, boss in bosses.items():
+        project, guest = Project.objects.get(slug=slugs[which]), factories.user(f"guest of {which}")
+        act = Act(factories.user(boss), "test", "come")
+        invited[which] = invite(project=project, user=guest, role=ProjectRole.MEMBER, act=act).pk
+        later = {"ends_on": project.ends_on + dt.timedelta(days=9)}
+        asked[which] = requests.ask(kind=RequestKind.EXTENSION, project=project, details=later, act=act).pk
+    act = Act(factories.user("stranger"), "test", "mine")
+    asked["joining"] = requests.ask(
+        kind=RequestKind.JOIN, project=Project.objects.get(slug="vision"), details={}, act=act
+    ).pk
+    vision, act = Project.objects.get(slug="vision"), Act(factories.user("owner"), "test")
+    invited["mine"] = invite(project=vision, user=people["outsider"], role=ProjectRole.VIEWER, act=act).pk
+    Project.objects.filter(slug="over").update(state=ProjectState.ENDED)
+    members = {which: [slug, "researcher"] for which, slug in slugs.items()}
+    members |= {"self": ["vision", "member"], "boss": ["vision", "owner"], "absent": ["vision", "nobody"]}
+    return {"project": slugs, "member": members, "invitation": invited, "request": asked}
 
 
 def _plan(admin: User) -> int:
