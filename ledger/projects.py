@@ -85,10 +85,8 @@ def change_project(*, project: Project, details: Details, act: Act) -> Project:
     """Change what is given. Title and purpose are its managers'; dates, department and cost centre the site's. A
     later end takes a project that is about to be reclaimed back to work."""
     given = details.given()
-    if given.keys() <= OF_MANAGERS:
-        roles.require_managing(project.pk, act.actor)
-    else:
-        _require_dates(act)
+    if not roles.governs(act.actor):
+        _require_texts_alone(project, given, act)
     with transaction.atomic(durable=True):
         return change_inside(project.pk, given, act)
 
@@ -98,8 +96,9 @@ def check_change(project: Project, given: dict[str, Any]) -> None:
     _check_details(given, was=project)
 
 
-def _require_dates(act: Act) -> None:
-    if not roles.governs(act.actor):
+def _require_texts_alone(project: Project, given: dict[str, Any], act: Act) -> None:
+    roles.require_managing(project.pk, act.actor)
+    if not given.keys() <= OF_MANAGERS and not roles.is_admin(act.actor):
         text = _(
             "Only site admins and site managers set dates, grace, department and cost centre. Ask for an extension."
         )
@@ -161,8 +160,7 @@ def hand_over(*, project: Project, to: User, act: Act) -> Project:
     """Make `to` the owner; who owned it stays as a manager. By the owner or a site admin."""
     with transaction.atomic(durable=True):
         locked = lock_project(project.pk)
-        if not roles.owns(locked, act.actor):
-            raise Forbidden(_("Only the owner and site admins hand a project over."), code="role")
+        roles.require_owning(locked, act.actor)
         _check_person(to, "to")
         if to.pk == locked.owner_id:
             raise Conflict(_("%(user)s owns the project already.") % {"user": to.username}, field="to", code="owner")

@@ -69,14 +69,29 @@ def governs(user: User | None) -> bool:
 
 def manages(project_id: int, user: User | None) -> bool:
     """Whether they decide who is in the project: its owner, its managers and site admins. None is the system."""
-    if user is None or (user.is_active and user.site_role == SiteRole.ADMIN):
+    if user is None or is_admin(user):
         return True
     return role_in(project_id, user) in MANAGING
 
 
 def owns(project: Project, user: User | None) -> bool:
     """Whether they decide who owns the project: its owner and site admins. None is the system."""
-    return user is None or (user.is_active and (user.pk == project.owner_id or user.site_role == SiteRole.ADMIN))
+    return user is None or is_admin(user) or (user.is_active and user.pk == project.owner_id)
+
+
+def is_admin(user: User | None) -> bool:
+    return user is None or (user.is_active and user.site_role == SiteRole.ADMIN)
+
+
+def require_owning(project: Project, user: User | None) -> None:
+    if not owns(project, user):
+        raise Forbidden(_("Only the owner and site admins hand a project over."), code="role")
+
+
+def require_changing(project_id: int, user: User | None) -> None:
+    """Whoever changes anything of what a project says of itself."""
+    if not governs(user):
+        require_managing(project_id, user)
 
 
 def require_governing(user: User | None) -> None:
@@ -91,7 +106,7 @@ def require_managing(project_id: int, user: User | None) -> None:
 
 def grantable(project_id: int, user: User | None) -> frozenset[ProjectRole]:
     """The roles that they may give in this project, and take; the owner's goes by hand-over alone."""
-    if user is None or (user.is_active and user.site_role == SiteRole.ADMIN):
+    if user is None or is_admin(user):
         return GRANTING[ProjectRole.OWNER]
     role = role_in(project_id, user)
     return GRANTING[role] if role else frozenset()

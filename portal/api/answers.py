@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Count, Sum
 
-from ledger.models import Allocation, Card, CardSeat, CardShare, Hold, Job, Node, NodeZone, Project, User, Zone
+from ledger.models import Allocation, Card, CardSeat, CardShare, Hold, Job, Node, NodeZone, User, Zone
 from ledger.vocabulary import JobState
 from portal.api.company import company_answer
 from portal.api.comparison import comparison, fingerprint_of
@@ -308,20 +308,6 @@ def zone_answers(zones: Sequence[Zone]) -> list[dict[str, Any]]:
         }
         for zone in zones
     ]
-
-
-def project_answer(project: Project) -> dict[str, Any]:
-    return {
-        "id": project.pk,
-        "slug": project.slug,
-        "title": project.title,
-        "owner": project.owner.username,
-        "department": project.department.slug if project.department else None,
-        "starts_on": project.starts_on.isoformat(),
-        "ends_on": project.ends_on.isoformat() if project.ends_on else None,
-        "state": project.state,
-        "members": [{"user": m.user.username, "role": m.role} for m in project.memberships.all()],
-    }
 
 
 def hold_answer(hold: Hold) -> dict[str, Any]:

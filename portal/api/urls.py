@@ -3,7 +3,7 @@
 from django.urls import path, re_path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from portal.api import machines, schema, views  # noqa: F401  the schema's extensions register themselves
+from portal.api import machines, projects, schema, views  # noqa: F401  the schema's extensions register themselves
 
 app_name = "api"
 urlpatterns = [
@@ -16,7 +16,18 @@ urlpatterns = [
     path("nodes/<int:pk>/", machines.NodeDetail.as_view(), name="node"),
     path("cards/", machines.Cards.as_view(), name="cards"),
     path("zones/", machines.Zones.as_view(), name="zones"),
-    path("projects/", views.Projects.as_view(), name="projects"),
+    path("projects/", projects.Projects.as_view(), name="projects"),
+    path("projects/<slug:slug>/", projects.ProjectDetail.as_view(), name="project"),
+    path("projects/<slug:slug>/members/<str:username>/", projects.Member.as_view(), name="member"),
+    path("projects/<slug:slug>/hand-over/", projects.HandOver.as_view(), name="project-hand-over"),
+    path("projects/<slug:slug>/invitations/", projects.ProjectInvitations.as_view(), name="project-invitations"),
+    path("invitations/", projects.Invitations.as_view(), name="invitations"),
+    path("invitations/<int:pk>/answer/", projects.InvitationAnswer.as_view(), name="invitation-answer"),
+    path("requests/", projects.Requests.as_view(), name="requests"),
+    path("requests/<int:pk>/", projects.RequestDetail.as_view(), name="request"),
+    path("requests/<int:pk>/verdict/", projects.RequestVerdicts.as_view(), name="request-verdict"),
+    path("requests/<int:pk>/comments/", projects.RequestComments.as_view(), name="request-comments"),
+    path("requests/<int:pk>/withdraw/", projects.RequestWithdrawal.as_view(), name="request-withdraw"),
     path("holds/", machines.Holds.as_view(), name="holds"),
     path("holds/<int:pk>/end/", machines.HoldEnd.as_view(), name="hold-end"),
     path("books/balance/", views.Balance.as_view(), name="balance"),

@@ -150,17 +150,6 @@ class JobLog(Reading):
         )
 
 
-@extend_schema(tags=["projects"])
-class Projects(Listing):
-    queryset = Project.objects.none()
-
-    @extend_schema(summary="Projects that you may see", responses=OpenApiTypes.OBJECT)
-    def get(self, request: Request) -> Response:
-        rows = Project.objects.visible_to(request.user).select_related("owner", "department")
-        rows = rows.prefetch_related("memberships__user")
-        return self.page(rows, lambda page: [answers.project_answer(project) for project in page])
-
-
 @extend_schema(tags=["books"])
 class Balance(Reading):
     parameters = frozenset({"from", "to", "zone", "project", "model", "simulated"})

@@ -18,7 +18,6 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from ledger import requests, roles
 from ledger.errors import Conflict, Forbidden, Refused
 from ledger.models import Project, ProjectRequest
-from ledger.request_kinds import changes
 from ledger.vocabulary import RequestKind, RequestState
 from portal import labels
 from portal.project_forms import (
@@ -29,6 +28,7 @@ from portal.project_forms import (
     OptionalReasonForm,
     RequestFilter,
 )
+from portal.project_words import change_rows
 from portal.tables import Column, Table
 from portal.views.gate import signed_in, viewer
 from portal.views.project_gate import act_of, project_of
@@ -188,7 +188,7 @@ def _answer(
     may_decide = is_open and requests.may_decide(found, user)
     context = {
         "asked": found,
-        "changes": changes(found),
+        "changes": change_rows(found),
         "verdicts": verdicts,
         "left": found.needs - sum(verdict.approves for verdict in verdicts),
         "comments": list(found.comments.select_related("by").order_by("pk")),

@@ -99,7 +99,7 @@ def test_site_admins_and_managers_open_projects_and_set_dates(
 def test_a_projects_own_people_say_what_it_is_for(people: dict[str, User], vision: Project, name: str) -> None:
     actor, text = people[name], Details(title="Seen", purpose="Eyes")
     done = allowed(lambda: projects.change_project(project=vision, details=text, act=by(actor)))
-    assert done == (name in {"owner", "deputy", "admin"})
+    assert done == (name in {"owner", "deputy", "admin", "manager"})
     vision.refresh_from_db()
     assert (vision.title == "Seen") == done
 

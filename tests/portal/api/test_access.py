@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from django.db import transaction
+from django.urls import reverse
 
 from ledger.clock import database_now
 from ledger.models import ApiToken, Hold, Job, Node, User
@@ -19,13 +21,29 @@ from ledger.vocabulary import HoldKind, ProjectRole
 from portal.api import urls
 from scheduler.models import Drift
 from tests import factories
+from tests.portal import relations
 from tests.portal.api.client import Api, api, is_problem, row_counts, token_of
 from tests.portal.api.reports import report
 
 MATRIX = Path(__file__).parents[2] / "data" / "access" / "api.csv"
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 NOWHERE_ID = 999_999_999
-SECRET_NAMES = ("outside", "hidden work", "outsider")
+SLUGS = {"project": "vision", "same": "nearby", "other": "outside", "ended": "over", "none": "nope"}
+BODIES: dict[str, dict[str, Any]] = {
+    "projects": {"slug": "t", "title": "T", "owner": "owner", "ends_on": "2199-01-01"},
+    "project": {"title": "test"},
+    "member": {"role": "viewer"},
+    "project-hand-over": {"to": "viewer", "reason": "test"},
+    "project-invitations": {"user": "auditor"},
+    "requests": {
+        "kind": "new_project",
+        "details": {"slug": "t", "title": "T", "ends_on": "2199-01-01"},
+        "reason": "test",
+    },
+    "request-verdict": {"approve": True},
+    "request-comments": {"text": "test"},
+}
+SECRET_NAMES = relations.SECRETS
 
 
 def rows() -> list[dict[str, str]]:
@@ -37,17 +55,21 @@ class World:
     """Objects of each relation and a token of each role."""
 
     def __init__(self, people: dict[str, User]) -> None:
-        factories.project("vision", viewer=ProjectRole.VIEWER)
-        everyone = people | {"viewer": factories.user("viewer")}
+        factories.project("vision", viewer=ProjectRole.VIEWER, deputy=ProjectRole.MANAGER)
+        relations.neighbours()
+        everyone = people | {name: factories.user(name) for name in ("viewer", "deputy")}
         self.node = factories.node("n1", cards=1)
         other_node = factories.node("n2", cards=1)
         self.other_host = other_node.hostname
         self.jobs = {
             "own": factories.job(people["researcher"], name="own work").pk,
             "project": factories.job(people["member"], name="project work").pk,
+            "same": factories.job(factories.user("stranger"), project="nearby", name="nearby work").pk,
             "other": factories.job(people["outsider"], project="outside", name="hidden work").pk,
+            "ended": factories.job(people["researcher"], project="over", name="old work").pk,
             "none": NOWHERE_ID,
         }
+        self.about = relations.projects(people)
         hold = Hold.objects.create(node=other_node, kind=HoldKind.DRILL, period=(database_now(), None), reason="drill")
         self.holds = {"own": hold.pk, "none": NOWHERE_ID}
         self.callers = {name: api(user) for name, user in everyone.items()}
@@ -57,27 +79,34 @@ class World:
         body = self.body(row["name"], row["object"])
         if row["method"] == "POST" and body is not None:
             return caller.post(path, body)
+        if row["method"] in ("PUT", "PATCH"):
+            return caller.send(row["method"], path, json.dumps(body).encode())
         return caller.send(row["method"], path)
 
     def path(self, row: dict[str, str]) -> str:
         name, which = row["name"], row["object"]
+        route = {p.name: str(p.pattern) for p in urls.urlpatterns}[name] or "no/such/address/"
+        if (kind := name.partition("-")[0]) in self.about and "<" in route:
+            found = self.about[kind].get(which, self.about[kind]["own"])
+            return reverse(f"api:{name}", args=found if isinstance(found, list) else [found]).removeprefix("/api/v1/")
         ids = {
             **{n: self.jobs for n in ("job", "job-cancel", "job-log", "job-logs")},
             "hold-end": self.holds,
             "node": {"own": self.node.pk, "none": NOWHERE_ID},
         }
-        route = {p.name: str(p.pattern) for p in urls.urlpatterns}[name] or "no/such/address/"
-        slug = {"project": "vision", "other": "outside", "none": "nope"}.get(which)
+        slug = SLUGS.get(which)
         query = f"?project={slug}" if name == "balance" and slug else ""
         return route.replace("<int:pk>", str(ids.get(name, {}).get(which, 1))) + query
 
     def body(self, name: str, which: str) -> dict[str, Any] | None:
-        slug = {"project": "vision", "other": "outside", "none": "nope"}.get(which, "vision")
+        slug = SLUGS.get(which, "vision")
         spec = {"project": slug, "name": "x", "asks": [{"form": "container"}], "command": ["x"], "simulated": True}
         return {
             "jobs": spec,
+            "invitation-answer": {"answer": "withdraw" if which != "mine" else "accept"},
             "holds": {"node": "n1" if which == "own" else "nope", "reason": "test"},
             "hold-end": {"reason": "test"},
+            **BODIES,
             "agent-reports": report(hostname="n1" if which == "own" else self.other_host),
         }.get(name)
 
@@ -200,6 +229,8 @@ def test_no_list_tells_of_other_projects(world: World, people: dict[str, User], 
     for path in (
         "jobs/",
         "projects/",
+        "invitations/",
+        "requests/",
         "drift/",
         "nodes/",
         "cards/",
@@ -209,11 +240,15 @@ def test_no_list_tells_of_other_projects(world: World, people: dict[str, User], 
     ):
         text = caller.send("GET", path).content.decode()
         assert not [name for name in (*SECRET_NAMES, "secret") if name in text], path
-    assert {row["id"] for row in caller.get("jobs/").json()["results"]} == {world.jobs["own"], world.jobs["project"]}
+    seen = {world.jobs[which] for which in ("own", "project", "ended")}
+    assert {row["id"] for row in caller.get("jobs/").json()["results"]} == seen
+    assert {row["slug"] for row in caller.get("projects/").json()["results"]} == {"vision", "over"}
+    assert caller.get("requests/").json()["results"] == caller.get("invitations/").json()["results"] == []
     assert caller.get("drift/").json()["results"] == []
     seen = world.callers["auditor"].get("drift/").json()["results"]
     assert {row["subject"] for row in seen} == {"secret", "n9"}
-    assert {row["slug"] for row in world.callers["auditor"].get("projects/").json()["results"]} == {"vision", "outside"}
+    every = {"vision", "outside", "nearby", "over"}
+    assert {row["slug"] for row in world.callers["auditor"].get("projects/").json()["results"]} == every
 
 
 @pytest.mark.django_db

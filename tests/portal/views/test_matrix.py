@@ -10,7 +10,6 @@ sends; without an entry it is empty.
 from __future__ import annotations
 
 import csv
-import datetime as dt
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -20,17 +19,16 @@ from django.db import transaction
 from django.test import Client
 from django.urls import URLPattern, reverse
 
-from ledger import requests, saved_values
-from ledger.acts import Act
-from ledger.invitations import invite
-from ledger.models import ApiToken, Department, Job, Project, User
+from ledger import saved_values
+from ledger.models import ApiToken, Job, User
 from ledger.people import create_token
-from ledger.vocabulary import ProjectRole, ProjectState, RequestKind
+from ledger.vocabulary import ProjectRole
 from portal.api import urls as api_urls
 from portal.urls import urlpatterns
 from scheduler.zone_proposals import propose_list
 from scheduler.zones import make_plan
 from tests import factories
+from tests.portal import relations
 from tests.portal.api import test_access
 from tests.portal.views.lean import LeanClient
 
@@ -78,7 +76,7 @@ class World:
 
     def __init__(self, people: dict[str, User]) -> None:
         factories.project("vision", viewer=ProjectRole.VIEWER, deputy=ProjectRole.MANAGER)
-        neighbours()
+        relations.neighbours()
         factories.node("n1", cards=1)
         self.ids: dict[str, dict[str, Any]] = {
             "job": {
@@ -103,7 +101,7 @@ class World:
             "saved": {"own": _saved(people["researcher"]), "other": _saved(people["outsider"]), "none": NOWHERE_ID},
         }
         self.ids["audit"] = {which: ["job", pk] for which, pk in self.ids["job"].items()}
-        self.ids |= _projects(people)
+        self.ids |= relations.projects(people)
         everyone = people | {name: factories.user(name) for name in ("viewer", "deputy")}
         self.browsers = {name: self._browser(everyone[name]) for name in ROLES}
 
@@ -120,39 +118,6 @@ class World:
         kind = name.partition("-")[0]
         found = self.ids[kind].get(which, self.ids[kind]["own"])
         return reverse(name, args=found if isinstance(found, list) else [found])
-
-
-def neighbours() -> None:
-    """A project of the same department as vision, one that is to end, and outside in another department."""
-    factories.project("nearby", stranger=ProjectRole.OWNER)
-    inside = {"researcher": ProjectRole.MEMBER, "member": ProjectRole.MEMBER, "viewer": ProjectRole.VIEWER}
-    factories.project("over", deputy=ProjectRole.MANAGER, **inside)
-    elsewhere, _new = Department.objects.get_or_create(slug="elsewhere", defaults={"title": "Elsewhere"})
-    Project.objects.filter(slug="outside").update(department=elsewhere)
-
-
-def _projects(people: dict[str, User]) -> dict[str, dict[str, Any]]:
-    """Projects, their members, invitations and requests of each relation; what is own in them is of researcher; mine is an
-    invitation of outsider, joining a request of somebody to be in vision."""
-    slugs = {"own": "vision", "same": "nearby", "other": "outside", "ended": "over", "none": "nowhere"}
-    bosses = {"own": "owner", "same": "stranger", "other": "outsider", "ended": "owner"}
-    invited, asked = {"none": NOWHERE_ID}, {"none": NOWHERE_ID}
-    for which, boss in bosses.items():
-        project, guest = Project.objects.get(slug=slugs[which]), factories.user(f"guest of {which}")
-        act = Act(factories.user(boss), "test", "come")
-        invited[which] = invite(project=project, user=guest, role=ProjectRole.MEMBER, act=act).pk
-        later = {"ends_on": project.ends_on + dt.timedelta(days=9)}
-        asked[which] = requests.ask(kind=RequestKind.EXTENSION, project=project, details=later, act=act).pk
-    act = Act(factories.user("stranger"), "test", "mine")
-    asked["joining"] = requests.ask(
-        kind=RequestKind.JOIN, project=Project.objects.get(slug="vision"), details={}, act=act
-    ).pk
-    vision, act = Project.objects.get(slug="vision"), Act(factories.user("owner"), "test")
-    invited["mine"] = invite(project=vision, user=people["outsider"], role=ProjectRole.VIEWER, act=act).pk
-    Project.objects.filter(slug="over").update(state=ProjectState.ENDED)
-    members = {which: [slug, "researcher"] for which, slug in slugs.items()}
-    members |= {"self": ["vision", "member"], "boss": ["vision", "owner"], "absent": ["vision", "nobody"]}
-    return {"project": slugs, "member": members, "invitation": invited, "request": asked}
 
 
 def _plan(admin: User) -> int:
@@ -209,14 +174,14 @@ def unnamed(addresses: Iterable[str], matrix: list[dict[str, str]]) -> list[tupl
     return [(name, method) for name in addresses for method in METHODS if (name, method) not in named]
 
 
-def test_the_matrices_of_pages_and_api_make_two_thousand_assertions() -> None:
+def test_the_matrices_of_pages_and_api_make_five_thousand_assertions() -> None:
     """What the tests here and in tests/portal/api/test_access.py send: each row once a role, each other verb once a role
     (in the API once). Who is not signed in comes on top."""
     of_pages = (len(rows()) + len(unnamed(pages(), rows()))) * len(ROLES)
     api = test_access.rows()
     of_api = len(api) * (len(api[0]) - len(("name", "method", "object")))
     of_api += len(unnamed([str(pattern.name) for pattern in api_urls.urlpatterns], api))
-    assert of_pages + of_api >= 2000
+    assert of_pages + of_api >= 5000
 
 
 @pytest.mark.django_db
@@ -232,6 +197,26 @@ def test_each_role_gets_what_the_matrix_says(world: World) -> None:
                 wrong.append(f"{role} {row['method']} {address} ({row['object']}): {response.status_code}")
     assert wrong == []
     assert count == len(rows()) * len(ROLES)
+
+
+def _lists() -> list[str]:
+    """Every page and part that needs no object, as it is and as a file, and a search that would find what is hidden."""
+    named = [reverse(name) for name, page in pages().items() if "<" not in str(page.pattern)]
+    files = [f"{address}?export=csv" for address in named]
+    return [*named, *files, *(f"{reverse('search')}?q={text}" for text in ("near", "out", "hidde", "strange"))]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("role", ["researcher", "member", "viewer"])
+def test_no_list_count_or_file_tells_of_projects_of_others(world: World, role: str) -> None:
+    told = []
+    for address in _lists():
+        response = world.browsers[role].get(address)
+        content = b"".join(response) if response.streaming else response.content
+        told += [f"{address}: {secret}" for secret in relations.SECRETS if secret in content.decode()]
+    assert told == []
+    for name, said in (("projects", "2 rows"), ("jobs", "3 rows"), ("requests", "No request yet")):
+        assert said in world.browsers[role].get(reverse(name)).content.decode(), name
 
 
 @pytest.mark.django_db

@@ -1,0 +1,50 @@
+"""Objects of each relation to the people of `vision`, for the matrices of who may do what."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from ledger import requests
+from ledger.acts import Act
+from ledger.invitations import invite
+from ledger.models import Department, Project, User
+from ledger.vocabulary import ProjectRole, ProjectState, RequestKind
+from tests import factories
+
+NOWHERE_ID = 999_999_999
+# what the people of vision, its managers left out, may read nowhere
+SECRETS = ("outside", "hidden work", "outsider", "nearby", "stranger", "guest of")
+
+
+def neighbours() -> None:
+    """A project of the same department as vision, one that is to end, and outside in another department."""
+    factories.project("nearby", stranger=ProjectRole.OWNER)
+    inside = {"researcher": ProjectRole.MEMBER, "member": ProjectRole.MEMBER, "viewer": ProjectRole.VIEWER}
+    factories.project("over", deputy=ProjectRole.MANAGER, **inside)
+    elsewhere, _new = Department.objects.get_or_create(slug="elsewhere", defaults={"title": "Elsewhere"})
+    Project.objects.filter(slug="outside").update(department=elsewhere)
+
+
+def projects(people: dict[str, User]) -> dict[str, dict[str, Any]]:
+    """Projects, their members, invitations and requests of each relation; what is own in them is of researcher; mine is an
+    invitation of outsider, joining a request of somebody to be in vision."""
+    slugs = {"own": "vision", "same": "nearby", "other": "outside", "ended": "over", "none": "nowhere"}
+    bosses = {"own": "owner", "same": "stranger", "other": "outsider", "ended": "owner"}
+    invited, asked = {"none": NOWHERE_ID}, {"none": NOWHERE_ID}
+    for which, boss in bosses.items():
+        project, guest = Project.objects.get(slug=slugs[which]), factories.user(f"guest of {which}")
+        act = Act(factories.user(boss), "test", "come")
+        invited[which] = invite(project=project, user=guest, role=ProjectRole.MEMBER, act=act).pk
+        later = {"ends_on": project.ends_on + dt.timedelta(days=9)}
+        asked[which] = requests.ask(kind=RequestKind.EXTENSION, project=project, details=later, act=act).pk
+    act = Act(factories.user("stranger"), "test", "mine")
+    asked["joining"] = requests.ask(
+        kind=RequestKind.JOIN, project=Project.objects.get(slug="vision"), details={}, act=act
+    ).pk
+    vision, act = Project.objects.get(slug="vision"), Act(factories.user("owner"), "test")
+    invited["mine"] = invite(project=vision, user=people["outsider"], role=ProjectRole.VIEWER, act=act).pk
+    Project.objects.filter(slug="over").update(state=ProjectState.ENDED)
+    members = {which: [slug, "researcher"] for which, slug in slugs.items()}
+    members |= {"self": ["vision", "member"], "boss": ["vision", "owner"], "absent": ["vision", "nobody"]}
+    return {"project": slugs, "member": members, "invitation": invited, "request": asked}
