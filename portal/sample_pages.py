@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from django.urls import NoReverseMatch, URLPattern, reverse
 
-from ledger.models import AuditEvent, Card, Job, Node, User, Zone
+from ledger.models import AuditEvent, Card, Invitation, Job, Membership, Node, Project, ProjectRequest, User, Zone
 from scheduler.models import ZonePlan
 
 # GET pages that are not pages of their own: parts, files, and addresses that only take POST
@@ -67,6 +67,25 @@ def _uuid(_user: User) -> str | None:
     return Card.objects.order_by("-virtual", "pk").values_list("uuid", flat=True).first()
 
 
+def _project(user: User) -> str | None:
+    mine = Project.objects.filter(memberships__user=user).order_by("slug")
+    seen = Project.objects.visible_to(user).order_by("slug")
+    return mine.values_list("slug", flat=True).first() or seen.values_list("slug", flat=True).first()
+
+
+def _member(user: User) -> str | None:
+    inside = Membership.objects.filter(project__slug=_project(user)).order_by("pk")
+    return inside.values_list("user__username", flat=True).first()
+
+
+def _request(user: User) -> int | None:
+    return ProjectRequest.objects.visible_to(user).order_by("-pk").values_list("pk", flat=True).first()
+
+
+def _invitation(user: User) -> int | None:
+    return Invitation.objects.visible_to(user).order_by("-pk").values_list("pk", flat=True).first()
+
+
 def _zone(_user: User) -> str | None:
     return Zone.objects.order_by("slug").values_list("slug", flat=True).first()
 
@@ -89,6 +108,11 @@ SAMPLES: Final[dict[str, Callable[[User], Any]]] = {
     "hostname": _hostname,
     "uuid": _uuid,
     "slug": _zone,
+    "project.slug": _project,
+    "member.slug": _project,
+    "member.username": _member,
+    "request.pk": _request,
+    "invitation.pk": _invitation,
     "topic": lambda _user: "researcher",
     "audit.kind": _audited("target_type"),
     "audit.key": _audited("target_id"),

@@ -11,7 +11,8 @@ from typing import Any
 from django.db.models import Count, Q
 from django.test import Client
 
-from ledger import audit, quarters, saved_values, telemetry
+from ledger import audit, invitations, quarters, requests, saved_values, telemetry
+from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.inventory import place_hold
 from ledger.models import (
@@ -27,12 +28,13 @@ from ledger.models import (
     Node,
     NodeBoot,
     Project,
+    ProjectRequest,
     RollUp,
     UsageQuarter,
     User,
 )
 from ledger.people import create_token
-from ledger.vocabulary import Account, FaultKind, Form, HoldKind, ProjectRole, Resource
+from ledger.vocabulary import Account, FaultKind, Form, HoldKind, ProjectRole, RequestKind, Resource
 from scheduler import commands, observing, placing, queue, queue_control
 from scheduler.models import (
     Drift,
@@ -81,11 +83,28 @@ class Rows:
         made = factories.project(f"team-{n}", researcher=member, admin=member, **{person: member})
         factories.join(Project.objects.get(slug="vision"), {factories.user(person): member})
         Department.objects.create(slug=f"department-{n}", title=str(n))
+        self._asked(n, made)
         factories.grant(made, Resource.CARD_MEMORY_MIB, 10**9)
         for reader in self.readers:
             Client().force_login(reader)
             create_token(user=reader, label=f"token {n}", days=9, actor=reader, via="test")
             saved_values.save(user=reader, name=f"set {n}", values={"name": "x"}, via="test")
+
+    def _asked(self, n: int, team: Project) -> None:
+        """Invitations of the readers, and requests in vision with a verdict and a comment."""
+        vision, owner = Project.objects.get(slug="vision"), self.people["owner"]
+        ask, guest = Act(owner, "test", "more"), factories.user(f"guest-{n}")
+        invitations.invite(project=vision, user=guest, role=ProjectRole.MEMBER, act=ask)
+        other = factories.project(f"club-{n}")
+        for reader in self.readers:
+            invitations.invite(project=other, user=reader, role=ProjectRole.MEMBER, act=ask)
+        later = {"ends_on": str(vision.ends_on + dt.timedelta(days=400))}
+        ProjectRequest.objects.filter(by=owner, state="open").update(expires_at=database_now())
+        requests.expire_requests()
+        asked = requests.ask(kind=RequestKind.EXTENSION, project=vision, details=later, act=ask)
+        for _ in range(n + 1):
+            requests.comment(request=asked, text="please", act=ask)
+        requests.decide(request=asked, approves=True, act=Act(self.people["manager"], "test"))
 
     def _machines(self, n: int) -> None:
         home, before = factories.zone(f"home-{n}"), factories.zone(f"before-{n}", [Form.WHOLE])

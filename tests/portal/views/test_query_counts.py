@@ -28,7 +28,7 @@ from django.utils.http import urlencode
 from ledger import people as ledger_people
 from ledger import sessions
 from ledger.clock import database_now
-from ledger.models import CardShare, Job, Node, User
+from ledger.models import CardShare, Job, Node, ProjectRequest, User
 from portal.api import urls as api_urls
 from portal.sample_pages import address_of
 from portal.urls import urlpatterns
@@ -62,6 +62,9 @@ OBJECTS: dict[str, Callable[[], list[Any]]] = {
     "card": lambda: [many_rows.busiest_card()],
     "plan": lambda: [many_rows.plan(running=True)],
     "plan-undo": lambda: [many_rows.plan(running=False)],
+    "project": lambda: ["vision"],
+    "member": lambda: ["vision", "researcher"],
+    "request": lambda: [ProjectRequest.objects.latest("pk").pk],
     "audit-object": lambda: ["job", many_rows.gang().pk],
 }
 
@@ -147,6 +150,8 @@ def _address(name: str, user: User) -> str:
 
 def _api_address(name: str) -> str:
     pattern = next(pattern for pattern in api_urls.urlpatterns if pattern.name == name)
+    if name in ("project", "request"):
+        return reverse(f"api:{name}", args=OBJECTS[name]())
     pk = (many_rows.busiest() if name == "node" else many_rows.gang()).pk
     return reverse(f"api:{name}", kwargs=dict.fromkeys(pattern.pattern.converters, pk))
 
