@@ -195,6 +195,7 @@ def _answer(
         "may_decide": may_decide and all(verdict.by_id != user.pk for verdict in verdicts),
         "may_comment": is_open and requests.may_comment(found, user),
         "may_withdraw": is_open and found.by_id == user.pk,
+        "complaints": [error for form in given.values() for error in form.non_field_errors()],
         "verdict_form": given.get("verdict") or OptionalReasonForm(),
         "comment_form": given.get("comment") or CommentForm(),
         "sees_project": found.project and Project.objects.visible_to(user).filter(pk=found.project_id).exists(),
