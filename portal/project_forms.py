@@ -111,7 +111,7 @@ class ProjectFilter(FilterForm):
     q = forms.CharField(label=_("Name or title"), required=False, max_length=200)
     state = forms.ChoiceField(label=_("State"), required=False, choices=lambda: [ANY, *labels.choices("project")])
     department = forms.ChoiceField(label=_("Department"), required=False)
-    mine = forms.BooleanField(label=_("Only those that I am in"), required=False)
+    mine = forms.BooleanField(label=_("Only mine"), required=False)
 
 
 def _roles(form: forms.BaseForm, roles: frozenset[ProjectRole]) -> None:
