@@ -2,6 +2,7 @@
 
 from ledger.models.audit import AuditEvent, AuditSeal
 from ledger.models.book import Allocation, CardShare, RollUp, StateTransition, UsageQuarter
+from ledger.models.ends import Delivery, Notice, Receipt
 from ledger.models.inventory import (
     Block,
     Card,
@@ -30,6 +31,7 @@ __all__ = [
     "CardSeat",
     "CardShare",
     "CardStatus",
+    "Delivery",
     "Department",
     "Fault",
     "FaultEvent",
@@ -43,9 +45,11 @@ __all__ = [
     "NodeBoot",
     "NodeReport",
     "NodeZone",
+    "Notice",
     "Project",
     "ProjectUserPermission",
     "QuotaGrant",
+    "Receipt",
     "RollUp",
     "SavedValues",
     "StateTransition",
