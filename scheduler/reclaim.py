@@ -6,7 +6,8 @@ that an extension at the same moment wins or loses as a whole. A project that fa
 log, and the others go on. Ends of attempts take the ordinary path: the stop command with the checkpoint signal and its
 grace, the driver's confirmation, the book.
 
-`now` is the clock that decides what is over; tests move it. What happens is written with the database's own time.
+`now` is the clock that decides which projects are over; tests move it. What happens is written with the database's own
+time, and how long a job has run is told by that alone.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def reclaim_all(now: dt.datetime | None = None) -> dict[str, Any]:
             carry_out(reclaim_plan.plan_of(facts, now), now, found)
         except Exception as error:
             found.note_odd(facts.project.slug, error)
-    for held in reclaim_plan.over_walltime(now):
+    for held in reclaim_plan.over_walltime(database_now()):
         try:
             found.done[OVER_WALLTIME] += _end_over_walltime(held)
         except Exception as error:

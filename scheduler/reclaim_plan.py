@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -202,5 +202,9 @@ def over_walltime(now: dt.datetime) -> list[Held]:
 def _held(which: str, values: list[Any]) -> list[Held]:
     with connection.cursor() as cursor:
         cursor.execute(HELD.format(which=which), values)
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
-    return [Held(*(tuple(value) if isinstance(value, list) else value for value in row)) for row in rows]
+        return [_read(row) for row in cursor.fetchall()]
+
+
+def _read(row: Sequence[Any]) -> Held:
+    values: list[Any] = [tuple(value) if isinstance(value, list) else value for value in row]
+    return Held(*values)
