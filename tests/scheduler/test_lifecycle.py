@@ -19,12 +19,11 @@ from django.db import connection
 
 from ledger.clock import database_now
 from ledger.errors import Refused
-from ledger.models import Delivery, Job, Project, Receipt
+from ledger.models import Delivery, Job, Project
 from ledger.vocabulary import DriverName, JobState, Outcome, ProjectState, Resource
-from scheduler import commands, observing, placing, reclaim, telling
+from scheduler import commands, observing, placing, reclaim
 from scheduler.drivers import registry
 from scheduler.reclaim_plan import Step
-from scheduler.telling import Channel
 from tests import factories
 from tests.scheduler import ending, flow
 from tests.scheduler.drivers.local_machine import NODE, Box
@@ -32,6 +31,7 @@ from tests.scheduler.drivers.local_machine import NODE, Box
 STAGES = (0, 11, 13, 14, 15, 16, 22, 22, 22)  # days from the beginning at which a pass looks
 WRITES = ("INSERT", "UPDATE", "DELETE")
 LONGEST_WAIT_S = 20
+DATA = {"runs": "/usr/lib", "waits": "/usr/share"}  # there on any machine
 
 
 class Killed(BaseException):
@@ -59,7 +59,7 @@ class Life:
 
     def _job(self, name: str, **values: Any) -> Job:
         command = ["simulate", "--seconds", "90000"] if self.simulated else ["sh", "-c", "echo begun; sleep 600"]
-        facts = {"name": name, "command": command, "simulated": self.simulated, "data_paths": [f"/data/{name}"]}
+        facts = {"name": name, "command": command, "simulated": self.simulated, "data_paths": [DATA[name]]}
         return factories.job(**facts, cpu_milli=100, host_memory_mib=64, walltime_s=30_000_000, **values)
 
     def at(self, days: int) -> dt.datetime:
@@ -68,7 +68,7 @@ class Life:
     def _until(self, condition: Callable[[], bool]) -> None:
         end = time.monotonic() + LONGEST_WAIT_S
         while not condition():
-            assert time.monotonic() < end, [(job.name, job.state) for job in Job.objects.all()]
+            assert time.monotonic() < end, [(job.name, job.state, job.message) for job in Job.objects.all()]
             self.turn()
 
     @staticmethod
@@ -156,13 +156,14 @@ def test_lifecycle_stage_by_stage() -> None:
     """What holds at each moment, not only at the end."""
     life = Life(simulated=True)
     seen = []
-    for days in (0, 14, 15, 21, 22):
+    for days in (0, 11, 14, 15, 21, 22):
         reclaim.reclaim_all(life.at(days))
         project = Project.objects.get()
         seen.append((days, project.state, life._state(life.runs), life._state(life.waits)))
         life.turn()
     assert seen == [
         (0, "active", "running", "queued"),
+        (11, "active", "running", "queued"),
         (14, "active", "running", "queued"),
         (15, "ending", "running", "cancelled"),
         (21, "ending", "running", "cancelled"),
@@ -335,40 +336,6 @@ def test_lifecycle_with_the_process_of_the_reclaim_killed_at_each_step(step: Ste
     life.walk(pass_at)
     assert deaths == 1
     assert_good(life)
-
-
-# -- the outbox --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize("channel", Channel)
-def test_lifecycle_of_a_notice_killed_between_sending_and_noting(
-    channel: Channel, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is sent again, never left out."""
-    settings.EMAIL_HOST, settings.PROJECT_WEBHOOK_URL = "mail.lab.example", "https://hook.lab.example/"
-    sent: list[Any] = []
-    for one in Channel:
-        monkeypatch.setitem(telling.SENDERS, one, sent.append if one == channel else lambda _delivery: None)
-    ending.ends_in(3)
-    reclaim.reclaim_all()
-    with monkeypatch.context() as patch:
-        patch.setattr(telling, "_note_sent", _dies)
-        with pytest.raises(Killed):
-            while True:
-                telling.tell_due()
-    assert not Delivery.objects.filter(channel=channel, state="sent").exists() or not sent
-    telling.tell_due(database_now() + 2 * telling.LEASE)
-    telling.tell_due(database_now() + 2 * telling.LEASE)
-    assert len(sent) in (1, 2)
-    assert set(Delivery.objects.filter(channel=channel).exclude(last_error="").values_list("state", flat=True)) <= {
-        "failed"
-    }
-    assert Receipt.objects.count() == 0
-
-
-def _dies(*_given: Any) -> int:
-    raise Killed
 
 
 def test_each_step_is_carried_out_by_something() -> None:

@@ -210,7 +210,9 @@ class TestTheEnd:
         ending_of = reclaim_plan.facts_of([project])[0]
         with transaction.atomic(durable=True):
             ends.begin_inside(project.pk, now)
-        reclaim.extend(project=Project.objects.get(), ends_on=project.ends_on + 30 * DAY, act=ending.by("admin"))
+        reclaim.extend(
+            project=Project.objects.get(pk=project.pk), ends_on=project.ends_on + 30 * DAY, act=ending.by("admin")
+        )
         acts = (
             Act(Step.CANCEL, (queued.pk,)),
             Act(Step.STOP, (flow.attempt_of(running).pk,)),
@@ -218,7 +220,7 @@ class TestTheEnd:
             Act(Step.BEGIN),
         )
         reclaim.carry_out(ProjectPlan(ending_of, acts), now, reclaim.Pass())
-        assert Project.objects.get().state == ProjectState.ACTIVE
+        assert Project.objects.get(pk=project.pk).state == ProjectState.ACTIVE
         assert [Job.objects.get(pk=job.pk).state for job in (queued, running)] == ["queued", "running"]
 
     def test_a_job_that_came_in_at_the_very_moment_is_cancelled_by_the_next_pass(self) -> None:
@@ -304,7 +306,9 @@ class TestReceipt:
         reclaim.carry_out(
             ProjectPlan(Facts(project), (Act(Step.CANCEL, (first.pk,)),)), ending.after(1), reclaim.Pass()
         )
-        reclaim.extend(project=Project.objects.get(), ends_on=project.ends_on + 9 * DAY, act=ending.by("admin"))
+        reclaim.extend(
+            project=Project.objects.get(pk=project.pk), ends_on=project.ends_on + 9 * DAY, act=ending.by("admin")
+        )
         ending.passes(ending.after(20))
         assert Receipt.objects.get().jobs_cancelled == 0
 
