@@ -39,6 +39,7 @@ from ledger.vocabulary import (
     SiteRole,
     Span,
 )
+from portal.reclaim_rows import Phase
 from scheduler.engine.fingerprint import Difference
 from scheduler.models import MoveState, PlanKind, PlanState
 from scheduler.promises import Breach
@@ -134,6 +135,14 @@ DELIVERIES: Final[Mapping[StrEnum, Look]] = {
     DeliveryState.SENT: Look(pgettext_lazy("delivery", "sent"), "✓", "good"),
     DeliveryState.FAILED: Look(pgettext_lazy("delivery", "not delivered"), "✕", "alarm"),
     DeliveryState.NOT_CONFIGURED: Look(pgettext_lazy("delivery", "not sent: not configured"), "⊘", "quiet"),
+}
+
+RECLAIM_PHASES: Final[Mapping[StrEnum, Look]] = {
+    Phase.AHEAD: Look(pgettext_lazy("reclaim", "works until its last day"), "●", "good"),
+    Phase.GRACE: Look(pgettext_lazy("reclaim", "in its grace"), "◕", "warn"),
+    Phase.STOPPING: Look(pgettext_lazy("reclaim", "grace over, being stopped"), "■", "alarm"),
+    Phase.CLOSING: Look(pgettext_lazy("reclaim", "nothing open, ends at the next pass"), "✓", "warn"),
+    Phase.ENDED: Look(pgettext_lazy("reclaim", "ended"), "■", "quiet"),
 }
 
 RECLAIM_STEPS: Final[Mapping[StrEnum, Look]] = {
@@ -316,6 +325,7 @@ TABLES: Final[Mapping[str, Mapping[StrEnum, Look]]] = {
     "channel": CHANNELS,
     "delivery": DELIVERIES,
     "reclaim_step": RECLAIM_STEPS,
+    "reclaim_phase": RECLAIM_PHASES,
     "resource": RESOURCES,
     "form": FORMS,
     "ask_form": ASK_FORMS,

@@ -3,7 +3,7 @@
 from django.urls import include, path
 
 from portal.api import metrics
-from portal.views import urls_account, urls_admin, urls_books, urls_frame, urls_jobs, urls_machines
+from portal.views import urls_account, urls_admin, urls_books, urls_frame, urls_jobs, urls_machines, urls_reclaim
 
 urlpatterns = [
     *urls_frame.urlpatterns,
@@ -12,6 +12,7 @@ urlpatterns = [
     *urls_machines.urlpatterns,
     *urls_books.urlpatterns,
     *urls_admin.urlpatterns,
+    *urls_reclaim.urlpatterns,
     path("api/v1/", include("portal.api.urls")),
     path("healthz", metrics.healthz, name="healthz"),
     path("readyz", metrics.readyz, name="readyz"),

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_safe
 from ledger.clock import database_now
 from ledger.models import Job, Membership, RollUp, UsageQuarter, User
 from ledger.vocabulary import LIVE_JOB_STATES, Account, JobState
+from portal.views import project_end
 from portal.views.gate import signed_in, viewer
 from scheduler import whatif
 from scheduler.offers import offers
@@ -42,6 +43,7 @@ def home(request: HttpRequest) -> HttpResponseBase:
         "offers": offers(whatif.views_now()),
         "projects": _projects(user, now),
         "today": now.date(),
+        "banners": project_end.banners(user, now),
     }
     response: HttpResponse = render(request, "home.html", context)
     response.set_signed_cookie(

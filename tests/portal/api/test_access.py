@@ -25,7 +25,7 @@ from tests.portal.api.reports import report
 MATRIX = Path(__file__).parents[2] / "data" / "access" / "api.csv"
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 NOWHERE_ID = 999_999_999
-SECRET_NAMES = ("outside", "hidden work", "outsider")
+SECRET_NAMES = ("outside", "hidden work", "outsider", "elsewhere")
 
 
 def rows() -> list[dict[str, str]]:
@@ -49,6 +49,10 @@ class World:
             "none": NOWHERE_ID,
         }
         hold = Hold.objects.create(node=other_node, kind=HoldKind.DRILL, period=(database_now(), None), reason="drill")
+        member = ProjectRole.MEMBER
+        mine = factories.ended("archive", researcher=member, member=member, viewer=ProjectRole.VIEWER)
+        theirs = factories.ended("elsewhere", outsider=member)
+        self.receipts = {"own": mine.receipt.pk, "other": theirs.receipt.pk, "none": NOWHERE_ID}
         self.holds = {"own": hold.pk, "none": NOWHERE_ID}
         self.callers = {name: api(user) for name, user in everyone.items()}
         self.callers["agent"] = Api(create_node_token(node=self.node, actor=None, via="test"), "Agent")
@@ -64,6 +68,7 @@ class World:
         ids = {
             **{n: self.jobs for n in ("job", "job-cancel", "job-log", "job-logs")},
             "hold-end": self.holds,
+            "receipt": self.receipts,
             "node": {"own": self.node.pk, "none": NOWHERE_ID},
         }
         route = {p.name: str(p.pattern) for p in urls.urlpatterns}[name] or "no/such/address/"
@@ -205,6 +210,8 @@ def test_no_list_tells_of_other_projects(world: World, people: dict[str, User], 
         "cards/",
         "holds/",
         "zones/",
+        "reclaim/",
+        "receipts/",
         "books/balance/?simulated=true",
     ):
         text = caller.send("GET", path).content.decode()
@@ -213,7 +220,12 @@ def test_no_list_tells_of_other_projects(world: World, people: dict[str, User], 
     assert caller.get("drift/").json()["results"] == []
     seen = world.callers["auditor"].get("drift/").json()["results"]
     assert {row["subject"] for row in seen} == {"secret", "n9"}
-    assert {row["slug"] for row in world.callers["auditor"].get("projects/").json()["results"]} == {"vision", "outside"}
+    assert {row["slug"] for row in world.callers["auditor"].get("projects/").json()["results"]} == {
+        "vision",
+        "outside",
+        "archive",
+        "elsewhere",
+    }
 
 
 @pytest.mark.django_db

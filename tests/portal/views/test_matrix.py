@@ -35,6 +35,7 @@ ROLES = ("researcher", "member", "viewer", "owner", "outsider", "operator", "adm
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 OPEN = {"sign-in", "sign-out", "language", "healthz", "readyz", "metrics"}
 NOWHERE_ID = 999_999_999
+MEMBERS = {"researcher": ProjectRole.MEMBER, "member": ProjectRole.MEMBER, "viewer": ProjectRole.VIEWER}
 BODIES: dict[str, dict[str, str]] = {
     "job-cancel": {"reason": "test"},
     "theme": {"theme": "dark"},
@@ -43,6 +44,8 @@ BODIES: dict[str, dict[str, str]] = {
     "cards-hold": {"key": "n1-card-0", "confirm": "yes", "kind": "drill", "reason": "test"},
     "zones-plan": {"mode": "list", "nodes": "n1", "to_zone": "elsewhere"},
     "plan-cancel": {"reason": "test"},
+    "reclaim-extend": {"reason": "test", "ends_on": "2150-01-01"},
+    "reclaim-end": {"reason": "test"},
     "saved-add": {"save_as": "test"},
 }
 
@@ -75,6 +78,12 @@ class World:
             "node": {"own": "n1", "none": "nowhere"},
             "card": {"own": "n1-card-0", "none": "nowhere"},
             "plan": {"own": _plan(people["admin"]), "none": NOWHERE_ID},
+            "reclaim": {"own": "vision", "none": "nowhere"},
+            "receipt": {
+                "own": factories.ended("archive", **MEMBERS).receipt.pk,
+                "other": factories.ended("elsewhere", outsider=ProjectRole.MEMBER).receipt.pk,
+                "none": NOWHERE_ID,
+            },
             "help": {"own": "researcher", "none": "nothing"},
             "queue": {"own": "hold", "none": "nothing"},
             "session": {
