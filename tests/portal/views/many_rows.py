@@ -27,6 +27,7 @@ from ledger.models import (
     Node,
     NodeBoot,
     Project,
+    Receipt,
     RollUp,
     UsageQuarter,
     User,
@@ -243,6 +244,10 @@ def _report(hostname: str) -> dict[str, Any]:
 
 def gang() -> Job:
     return Job.objects.filter(name="gang").latest("pk")
+
+
+def receipt() -> Receipt:
+    return Receipt.objects.latest("pk")
 
 
 def busiest() -> Node:
