@@ -13,14 +13,13 @@ from typing import Final
 from django.conf import settings
 from django.db.models import F, Q, QuerySet
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from ledger import audit
 from ledger.models import Delivery, Membership, Notice, Project, User
 from ledger.roles import MANAGING
 from ledger.vocabulary import Channel, DeliveryState, NoticeKind, ProjectState
 
-NO_ADDRESS: Final = gettext_noop("this person has no e-mail address")
+NO_ADDRESS: Final = "this person has no e-mail address"
 RECEIPT_SHOWN: Final = dt.timedelta(days=30)
 
 

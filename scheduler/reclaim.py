@@ -168,6 +168,8 @@ STEPS: Final[Mapping[Step, Doing]] = {
 
 
 def _end_over_walltime(held: Held) -> bool:
+    if held.stopping:
+        return False
     message = f"ended after its walltime of {held.walltime_s} s"
     return end_attempt(attempt_id=held.attempt_id, outcome=Outcome.OVER_WALLTIME, message=message)
 

@@ -155,7 +155,7 @@ FROM ledger_attempt t JOIN ledger_job j ON j.id = t.job_id JOIN ledger_user u ON
 JOIN ledger_allocation a ON a.attempt_id = t.id AND upper_inf(a.period) JOIN ledger_node n ON n.id = a.node_id
 LEFT JOIN LATERAL (SELECT count(*) AS cards FROM ledger_cardshare x WHERE x.allocation_id = a.id) s ON true
 LEFT JOIN scheduler_command c ON c.allocation_id = a.id AND c.verb = 'stop'
-WHERE t.state <> 'ended' AND {which}
+WHERE t.state IN ('starting', 'running', 'unknown', 'stopping') AND {which}
 GROUP BY t.id, j.id, u.id ORDER BY t.id
 """
 

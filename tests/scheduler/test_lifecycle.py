@@ -318,6 +318,10 @@ def kill_for_good(step: Step, at: str) -> None:
 @pytest.mark.parametrize("step", Step)
 def test_lifecycle_with_the_process_of_the_reclaim_killed_at_each_step(step: Step, at: str) -> None:
     """SIGKILL to a process of its own, before the step, within its transaction, and after it."""
+    assert_survives(Life(simulated=True), step, at)
+
+
+def assert_survives(life: Life, step: Step, at: str) -> None:
     deaths = 0
 
     def killed_pass(now: dt.datetime) -> None:
@@ -332,10 +336,19 @@ def test_lifecycle_with_the_process_of_the_reclaim_killed_at_each_step(step: Ste
             deaths += status != 0
         reclaim.reclaim_all(now)
 
-    life = Life(simulated=True)
     life.walk(pass_at)
     assert deaths == 1
     assert_good(life)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("at", ["before", "inside", "after"])
+def test_lifecycle_of_real_processes_with_the_process_that_stops_them_killed(
+    at: str, tmp_path: Path, settings: Any
+) -> None:
+    settings.PROJECT_STOP_GRACE_S = 2
+    with local_by(tmp_path / "data"):
+        assert_survives(Life(simulated=False), Step.STOP, at)
 
 
 def test_each_step_is_carried_out_by_something() -> None:
