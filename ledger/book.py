@@ -24,6 +24,7 @@ FINAL_STATE = {
     Outcome.SUCCEEDED: JobState.SUCCEEDED,
     Outcome.CANCELLED: JobState.CANCELLED,
     Outcome.PREEMPTED: JobState.PREEMPTED,
+    Outcome.PROJECT_ENDED: JobState.CANCELLED,
 }
 
 

@@ -116,6 +116,21 @@ INVARIANTS: Final[dict[str, tuple[str, str]]] = {
         "SELECT a.id FROM ledger_allocation a JOIN ledger_attempt t ON t.id = a.attempt_id JOIN ledger_job j "
         "ON j.id = t.job_id JOIN ledger_node n ON n.id = a.node_id WHERE n.simulated <> j.simulated",
     ),
+    "ended-holds-nothing": (
+        "no project that has ended holds anything: no allocation, no grant, no job in the queue for over a minute",
+        "SELECT p.slug, 'allocation', a.id FROM ledger_project p JOIN ledger_allocation a ON a.project_id = p.id "
+        "WHERE p.state = 'ended' AND upper_inf(a.period) UNION ALL SELECT p.slug, 'grant', g.id FROM ledger_project p "
+        "JOIN ledger_quotagrant g ON g.project_id = p.id JOIN ledger_receipt r ON r.project_id = p.id "
+        "WHERE g.period @> now() AND p.state = 'ended' UNION ALL SELECT p.slug, 'job', j.id FROM ledger_project p "
+        "JOIN ledger_job j ON j.project_id = p.id WHERE p.state = 'ended' AND j.state = 'queued' "
+        "AND j.queued_at < now() - interval '1 minute'",
+    ),
+    "ends-in-time": (
+        "no project holds anything an hour after its grace",
+        "SELECT p.slug, a.id FROM ledger_project p JOIN ledger_allocation a ON a.project_id = p.id "
+        "WHERE p.state = 'ending' AND upper_inf(a.period) AND now() - interval '1 hour' > coalesce(p.end_ordered_at, "
+        "(p.ends_on + 1)::timestamp AT TIME ZONE 'UTC' + make_interval(days => p.grace_days))",
+    ),
     "guardian-orphans": (
         "no permission of somebody who left the project",
         "SELECT p.id FROM ledger_projectuserpermission p WHERE NOT EXISTS (SELECT 1 FROM ledger_membership m "

@@ -93,6 +93,15 @@ def withdraw(*, invitation: Invitation, act: Act) -> Invitation:
     return found
 
 
+def close_inside(project: Project, reason: str) -> int:
+    """The open ones of a project that ends; the caller holds its lock. Returns how many."""
+    rows = Invitation.objects.filter(project=project, state=InvitationState.OPEN).order_by("pk")
+    now = database_now()
+    for one in rows.select_for_update(no_key=True):
+        _close(one, InvitationState.WITHDRAWN, now, Act(None, "task", reason))
+    return len(rows)
+
+
 def _open(pk: int) -> Invitation:
     found = Invitation.objects.select_for_update(no_key=True).get(pk=pk)
     if found.state != InvitationState.OPEN:

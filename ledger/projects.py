@@ -118,6 +118,8 @@ def change_inside(project_id: int, given: dict[str, Any], act: Act) -> Project:
     if "ends_on" in changes and project.state == ProjectState.ENDING:
         before["state"], project.state = project.state, ProjectState.ACTIVE
         changes["state"] = project.state
+        project.ending_since = project.end_ordered_at = None
+        changes |= {"ending_since": None, "end_ordered_at": None}
     project.save(update_fields=list(changes))
     _record(project, "project.changed", act, before=before, after=_told(changes))
     return project

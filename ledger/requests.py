@@ -173,6 +173,15 @@ def expire_requests() -> int:
     return count
 
 
+def close_inside(project: Project, reason: str) -> int:
+    """The open ones about a project that ends; the caller holds its lock. Returns how many."""
+    rows = ProjectRequest.objects.filter(project=project, state=RequestState.OPEN).order_by("pk")
+    now = database_now()
+    for found in rows.select_for_update(no_key=True):
+        _end(found, RequestState.EXPIRED, now, Act(None, "task", reason))
+    return len(rows)
+
+
 def _locked(request: ProjectRequest) -> ProjectRequest:
     """The request under its lock, after that of its project; Conflict when it is no longer open."""
     if request.project_id is not None:

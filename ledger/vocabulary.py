@@ -99,6 +99,7 @@ class Outcome(StrEnum):
     START_FAILED = "start_failed"
     HARDWARE = "hardware"
     LOST = "lost"
+    PROJECT_ENDED = "project_ended"  # the project's grace was over; never tried again
 
 
 class AllocationState(StrEnum):
@@ -136,6 +137,32 @@ class ProjectState(StrEnum):
     ACTIVE = "active"
     ENDING = "ending"
     ENDED = "ended"
+
+
+class NoticeKind(StrEnum):
+    """What a notice tells of a project's end. Those before the end are named by the days left at most."""
+
+    DAYS_14 = "days_14"
+    DAYS_3 = "days_3"
+    DAYS_1 = "days_1"
+    OVER = "over"  # the last day is over: no new work, what runs has its grace
+    RECEIPT = "receipt"  # all is reclaimed
+
+
+class Channel(StrEnum):
+    """By what a notice leaves the portal; on its pages it stands in any case."""
+
+    MAIL = "mail"
+    WEBHOOK = "webhook"
+
+
+class DeliveryState(StrEnum):
+    """NOT_CONFIGURED: this site has no such channel, so nothing was sent and nothing will be."""
+
+    PENDING = "pending"
+    SENT = "sent"
+    FAILED = "failed"
+    NOT_CONFIGURED = "not_configured"
 
 
 class ProjectRole(StrEnum):

@@ -60,6 +60,27 @@ def items(name: str, default: str) -> list[str]:
     return [part.strip() for part in os.environ.get(name, default).split(",") if part.strip()]
 
 
+def web_address(name: str) -> str:
+    """An http:// or https:// address, or ""."""
+    value = os.environ.get(name, "")
+    try:
+        parts = urlsplit(value)
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        good = False
+    if value and not good:
+        raise ImproperlyConfigured(f"{name} must look like https://host/path")
+    return value
+
+
+def secret_for(name: str, address: str) -> str:
+    """What signs messages to `address`; needed once there is one."""
+    value = os.environ.get(name, "")
+    if address and len(value) < 16:
+        raise ImproperlyConfigured(f"{name} must have at least 16 characters: the messages are signed with it")
+    return value
+
+
 def database(url: str, role: str) -> dict[str, object]:
     """postgresql://user:password@host:port/name → Django's setting. `role` is taken by SET ROLE at connect."""
     try:

@@ -20,6 +20,8 @@ from ledger.vocabulary import (
     AllocationState,
     AskForm,
     AttemptState,
+    Channel,
+    DeliveryState,
     Distance,
     DriverName,
     Form,
@@ -29,18 +31,22 @@ from ledger.vocabulary import (
     JobKind,
     JobState,
     NodeState,
+    NoticeKind,
     Outcome,
     ProjectRole,
     ProjectState,
     Refusal,
     RequestKind,
     RequestState,
+    Resource,
     SiteRole,
     Span,
 )
+from portal.reclaim_rows import Phase
 from scheduler.engine.fingerprint import Difference
 from scheduler.models import MoveState, PlanKind, PlanState
 from scheduler.promises import Breach
+from scheduler.reclaim_plan import Step
 
 Text = str | Promise
 
@@ -83,6 +89,7 @@ OUTCOMES: Final[Mapping[StrEnum, Look]] = {
     Outcome.START_FAILED: Look(pgettext_lazy("outcome", "did not start"), "✕", "alarm"),
     Outcome.HARDWARE: Look(pgettext_lazy("outcome", "hardware fault"), "⚠", "alarm"),
     Outcome.LOST: Look(pgettext_lazy("outcome", "lost with its node"), "⚠", "alarm"),
+    Outcome.PROJECT_ENDED: Look(pgettext_lazy("outcome", "stopped: its project ended"), "⊘", "quiet"),
 }
 
 ALLOCATION_STATES: Final[Mapping[StrEnum, Look]] = {
@@ -111,6 +118,42 @@ PROJECT_STATES: Final[Mapping[StrEnum, Look]] = {
     ProjectState.ACTIVE: Look(pgettext_lazy("project state", "active"), "●", "good"),
     ProjectState.ENDING: Look(pgettext_lazy("project state", "ending"), "◕", "warn"),
     ProjectState.ENDED: Look(pgettext_lazy("project state", "ended"), "■", "quiet"),
+}
+
+NOTICES: Final[Mapping[StrEnum, Look]] = {
+    NoticeKind.DAYS_14: Look(pgettext_lazy("notice", "14 days before the end"), "◷", "wait"),
+    NoticeKind.DAYS_3: Look(pgettext_lazy("notice", "3 days before the end"), "◷", "warn"),
+    NoticeKind.DAYS_1: Look(pgettext_lazy("notice", "1 day before the end"), "◷", "warn"),
+    NoticeKind.OVER: Look(pgettext_lazy("notice", "the last day is over"), "◕", "alarm"),
+    NoticeKind.RECEIPT: Look(pgettext_lazy("notice", "receipt"), "■", "quiet"),
+}
+
+CHANNELS: Final[Mapping[StrEnum, Look]] = {
+    Channel.MAIL: Look(pgettext_lazy("channel", "e-mail")),
+    Channel.WEBHOOK: Look(pgettext_lazy("channel", "webhook")),
+}
+
+DELIVERIES: Final[Mapping[StrEnum, Look]] = {
+    DeliveryState.PENDING: Look(pgettext_lazy("delivery", "to be sent"), "○", "wait"),
+    DeliveryState.SENT: Look(pgettext_lazy("delivery", "sent"), "✓", "good"),
+    DeliveryState.FAILED: Look(pgettext_lazy("delivery", "not delivered"), "✕", "alarm"),
+    DeliveryState.NOT_CONFIGURED: Look(pgettext_lazy("delivery", "not sent: not configured"), "⊘", "quiet"),
+}
+
+RECLAIM_PHASES: Final[Mapping[StrEnum, Look]] = {
+    Phase.AHEAD: Look(pgettext_lazy("reclaim", "works until its last day"), "●", "good"),
+    Phase.GRACE: Look(pgettext_lazy("reclaim", "in its grace"), "◕", "warn"),
+    Phase.STOPPING: Look(pgettext_lazy("reclaim", "grace over, being stopped"), "■", "alarm"),
+    Phase.CLOSING: Look(pgettext_lazy("reclaim", "nothing open, ends at the next pass"), "✓", "warn"),
+    Phase.ENDED: Look(pgettext_lazy("reclaim", "ended"), "■", "quiet"),
+}
+
+RECLAIM_STEPS: Final[Mapping[StrEnum, Look]] = {
+    Step.TELL: Look(pgettext_lazy("reclaim", "give notice"), "✉"),
+    Step.BEGIN: Look(pgettext_lazy("reclaim", "take no new work"), "◕", "warn"),
+    Step.CANCEL: Look(pgettext_lazy("reclaim", "cancel waiting jobs"), "⊘", "warn"),
+    Step.STOP: Look(pgettext_lazy("reclaim", "stop what runs"), "■", "alarm"),
+    Step.CLOSE: Look(pgettext_lazy("reclaim", "end grants, make all members readers, write the receipt"), "✓"),
 }
 
 FORMS: Final[Mapping[StrEnum, Look]] = {
@@ -224,6 +267,14 @@ TOKEN_STATES: Final[Mapping[StrEnum, Look]] = {
     TokenState.REVOKED: Look(pgettext_lazy("token state", "revoked"), "⊘", "quiet"),
 }
 
+RESOURCES: Final[Mapping[StrEnum, Look]] = {
+    Resource.CARD_MILLI: Look(pgettext_lazy("resource", "cards (thousandths)")),
+    Resource.CARD_MEMORY_MIB: Look(pgettext_lazy("resource", "card memory (MiB)")),
+    Resource.WHOLE_NODES: Look(pgettext_lazy("resource", "whole machines")),
+    Resource.CPU_MILLI: Look(pgettext_lazy("resource", "CPU (thousandths of a core)")),
+    Resource.HOST_MEMORY_MIB: Look(pgettext_lazy("resource", "host memory (MiB)")),
+}
+
 ZONE_PLANS: Final[Mapping[StrEnum, Look]] = {
     PlanState.RUNNING: Look(pgettext_lazy("zone plan", "at work"), "▶", "go"),
     PlanState.DONE: Look(pgettext_lazy("zone plan", "done"), "✓", "good"),
@@ -295,6 +346,12 @@ TABLES: Final[Mapping[str, Mapping[StrEnum, Look]]] = {
     "node": NODE_STATES,
     "hold": HOLD_KINDS,
     "project": PROJECT_STATES,
+    "notice": NOTICES,
+    "channel": CHANNELS,
+    "delivery": DELIVERIES,
+    "reclaim_step": RECLAIM_STEPS,
+    "reclaim_phase": RECLAIM_PHASES,
+    "resource": RESOURCES,
     "form": FORMS,
     "ask_form": ASK_FORMS,
     "interconnect": INTERCONNECTS,

@@ -8,7 +8,20 @@ from typing import Any, Final
 
 from django.urls import NoReverseMatch, URLPattern, reverse
 
-from ledger.models import AuditEvent, Card, Invitation, Job, Membership, Node, Project, ProjectRequest, User, Zone
+from ledger.models import (
+    AuditEvent,
+    Card,
+    Invitation,
+    Job,
+    Membership,
+    Node,
+    Project,
+    ProjectRequest,
+    Receipt,
+    User,
+    Zone,
+)
+from ledger.vocabulary import ProjectState, SiteRole
 from scheduler.models import ZonePlan
 
 # GET pages that are not pages of their own: parts, files, and addresses that only take POST
@@ -94,6 +107,18 @@ def _plan(_user: User) -> int | None:
     return ZonePlan.objects.order_by("-pk").values_list("pk", flat=True).first()
 
 
+def _ending(user: User) -> str | None:
+    """A project that an admin may still extend or end."""
+    if user.site_role != SiteRole.ADMIN:
+        return None
+    live = Project.objects.exclude(state=ProjectState.ENDED)
+    return live.order_by("ends_on", "slug").values_list("slug", flat=True).first()
+
+
+def _receipt(user: User) -> int | None:
+    return Receipt.objects.visible_to(user).order_by("-pk").values_list("pk", flat=True).first()
+
+
 def _audited(field: str) -> Callable[[User], Any]:
     def pick(_user: User) -> Any:
         return AuditEvent.objects.order_by("-pk").values_list(field, flat=True).first()
@@ -105,6 +130,8 @@ SAMPLES: Final[dict[str, Callable[[User], Any]]] = {
     "job.pk": _job,
     "queue.act": lambda _user: "hold",
     "plan.pk": _plan,
+    "reclaim.slug": _ending,
+    "receipt.pk": _receipt,
     "hostname": _hostname,
     "uuid": _uuid,
     "slug": _zone,

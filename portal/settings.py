@@ -213,6 +213,8 @@ CELERY_TASK_ROUTES = {
     "scheduler.learn": {"queue": "inventory"},
     "scheduler.reconcile": {"queue": "inventory"},
     "ledger.expire_requests": {"queue": "books"},
+    "scheduler.reclaim": {"queue": "books"},
+    "scheduler.tell": {"queue": "books"},
     "ledger.seal_audit": {"queue": "books"},
     "ledger.roll_up": {"queue": "books"},
     "ledger.check_books": {"queue": "books"},
@@ -233,6 +235,8 @@ CELERY_BEAT_SCHEDULE = {
     "learn": every(60, "scheduler.learn"),
     "reconcile": every(10, "scheduler.reconcile"),
     "expire-requests": every(300, "ledger.expire_requests"),
+    "reclaim": every(10, "scheduler.reclaim"),
+    "tell": every(10, "scheduler.tell"),
     "seal-audit": every(5, "ledger.seal_audit"),
     "roll-up": every(60, "ledger.roll_up"),
     "check-books": every(60, "ledger.check_books"),
@@ -241,6 +245,18 @@ CELERY_BEAT_SCHEDULE = {
 TWO_PERSONS_CARDS = env.integer("TWO_PERSONS_CARDS", 64)  # requests for more cards than this need two approvals
 TWO_PERSONS_DAYS = env.integer("TWO_PERSONS_DAYS", 366)  # and those for more days
 ZONE_WINDOW_HOURS = env.number("ZONE_WINDOW_HOURS", 48.0)  # how long the zones of a zone plan are observed
+
+# The end of a project: what its jobs have from the checkpoint signal to the forced stop, and where its notices go.
+PROJECT_STOP_GRACE_S = env.integer("PROJECT_STOP_GRACE_S", 60)
+PROJECT_WEBHOOK_URL = env.web_address("PROJECT_WEBHOOK_URL")  # "" = none
+PROJECT_WEBHOOK_SECRET = env.secret_for("PROJECT_WEBHOOK_SECRET", PROJECT_WEBHOOK_URL)
+EMAIL_HOST = env.text("EMAIL_HOST")  # "" = this site sends no mail, and notices say so
+EMAIL_PORT = env.integer("EMAIL_PORT", 25, at_least=1)
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = env.text("EMAIL_HOST_USER"), env.text("EMAIL_HOST_PASSWORD")
+EMAIL_USE_TLS, EMAIL_USE_SSL = env.flag("EMAIL_USE_TLS"), env.flag("EMAIL_USE_SSL")
+EMAIL_TIMEOUT = 10
+EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if EMAIL_HOST else 'dummy'}.EmailBackend"
+DEFAULT_FROM_EMAIL = SERVER_EMAIL = env.text("EMAIL_FROM", "gpu-commons@localhost")
 
 # How the make-believe hardware of the simulated driver behaves; all draws come from the seed.
 SIMULATED_WORLD: dict[str, Any] = {

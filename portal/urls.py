@@ -3,7 +3,16 @@
 from django.urls import include, path
 
 from portal.api import metrics
-from portal.views import urls_account, urls_admin, urls_books, urls_frame, urls_jobs, urls_machines, urls_projects
+from portal.views import (
+    urls_account,
+    urls_admin,
+    urls_books,
+    urls_frame,
+    urls_jobs,
+    urls_machines,
+    urls_projects,
+    urls_reclaim,
+)
 
 urlpatterns = [
     *urls_frame.urlpatterns,
@@ -13,6 +22,7 @@ urlpatterns = [
     *urls_projects.urlpatterns,
     *urls_books.urlpatterns,
     *urls_admin.urlpatterns,
+    *urls_reclaim.urlpatterns,
     path("api/v1/", include("portal.api.urls")),
     path("healthz", metrics.healthz, name="healthz"),
     path("readyz", metrics.readyz, name="readyz"),

@@ -178,8 +178,11 @@ def cancel(*, job_id: int, actor: User, reason: str, via: str, request_id: str =
         return job
 
 
-def cancel_queued_inside(job: Job, actor: User, reason: str, via: str, request_id: str) -> None:
-    """The step for a job that waits; the caller holds its lock in a durable transaction."""
+def cancel_queued_inside(
+    job: Job, actor: User | None, reason: str, via: str, request_id: str = "", cause: str = ""
+) -> None:
+    """The step for a job that waits; the caller holds its lock in a durable transaction. `cause` is a word for what
+    made it happen, where no person did."""
     job.state, job.cancel_reason, job.message, job.ended_at = JobState.CANCELLED, reason, reason, database_now()
     job.save(update_fields=["state", "cancel_reason", "message", "ended_at"])
     audit.record(
@@ -189,7 +192,7 @@ def cancel_queued_inside(job: Job, actor: User, reason: str, via: str, request_i
         target=job,
         project=job.project_id,
         before={"state": JobState.QUEUED},
-        after={"state": JobState.CANCELLED},
+        after={"state": JobState.CANCELLED} | ({"cause": cause} if cause else {}),
         reason=reason,
         request_id=request_id,
     )

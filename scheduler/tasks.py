@@ -13,14 +13,14 @@ from django.db.models import F
 
 from ledger import audit, invariants, quarters, requests
 from ledger.clock import database_now
-from scheduler import commands, observing, placing, reconcile, snapshot, workload, zones
+from scheduler import commands, observing, placing, reclaim, reconcile, snapshot, telling, workload, zones
 from scheduler.models import TaskRun
 from scheduler.placing import single_flight
 from scheduler.wake import answered
 
 log = logging.getLogger(__name__)
 OBSERVE_LOCK, INVENTORY_LOCK, RECONCILE_LOCK, ZONES_LOCK = 7_130_003, 7_130_004, 7_130_005, 7_130_006
-LEARN_LOCK = 7_130_007
+LEARN_LOCK, RECLAIM_LOCK = 7_130_007, 7_130_008
 
 
 def recorded(name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -84,6 +84,16 @@ def reconcile_all() -> dict[str, Any]:
 @shared_task(name="scheduler.zones")
 def move_zones() -> dict[str, Any]:
     return recorded("scheduler.zones", _alone(ZONES_LOCK, zones.advance_all))
+
+
+@shared_task(name="scheduler.reclaim")
+def reclaim_all() -> dict[str, Any]:
+    return recorded("scheduler.reclaim", _alone(RECLAIM_LOCK, reclaim.reclaim_all))
+
+
+@shared_task(name="scheduler.tell")
+def tell() -> dict[str, Any]:
+    return recorded("scheduler.tell", lambda: dict(telling.tell_due()))
 
 
 @shared_task(name="scheduler.learn")

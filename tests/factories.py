@@ -36,7 +36,7 @@ from ledger.models import (
 from ledger.roles import ROLE_PERMISSIONS
 from ledger.vocabulary import Form, ProjectRole, Resource, SiteRole
 from portal.api.serializers import JobInput
-from scheduler import snapshot
+from scheduler import reclaim, snapshot
 from scheduler.queue import submit
 
 ALL_FORMS = (Form.CONTAINER, Form.BLOCK, Form.WHOLE)
@@ -130,6 +130,15 @@ def join(of: Project, roles: Mapping[User, ProjectRole]) -> None:
         for one in saved
         for code in sorted(ROLE_PERMISSIONS[ProjectRole(one.role)])
     )
+
+
+def ended(slug: str, **members: ProjectRole) -> Project:
+    """A project that has ended, with its receipt."""
+    made = project(slug, **members)
+    Project.objects.filter(pk=made.pk).update(ends_on=made.starts_on, grace_days=0)
+    reclaim.reclaim_all()
+    made.refresh_from_db()
+    return made
 
 
 def leave(of: Project, person: User) -> None:

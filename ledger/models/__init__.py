@@ -3,6 +3,7 @@
 from ledger.models.asking import Invitation, ProjectRequest, RequestComment, RequestVerdict
 from ledger.models.audit import AuditEvent, AuditSeal
 from ledger.models.book import Allocation, CardShare, RollUp, StateTransition, UsageQuarter
+from ledger.models.ends import Delivery, Notice, Receipt
 from ledger.models.inventory import (
     Block,
     Card,
@@ -31,6 +32,7 @@ __all__ = [
     "CardSeat",
     "CardShare",
     "CardStatus",
+    "Delivery",
     "Department",
     "Fault",
     "FaultEvent",
@@ -45,12 +47,14 @@ __all__ = [
     "NodeBoot",
     "NodeReport",
     "NodeZone",
+    "Notice",
     "Project",
     "ProjectRequest",
     "ProjectUserPermission",
     "QuotaGrant",
     "RequestComment",
     "RequestVerdict",
+    "Receipt",
     "RollUp",
     "SavedValues",
     "StateTransition",

@@ -44,6 +44,8 @@ class Project(models.Model):
     ends_on = models.DateField(null=True)
     grace_days = models.PositiveSmallIntegerField(default=7)
     state = models.CharField(max_length=16, default=ProjectState.ACTIVE, choices=[(s, s) for s in ProjectState])
+    ending_since = models.DateTimeField(null=True)  # when it was found that its last day is over
+    end_ordered_at = models.DateTimeField(null=True)  # an admin ended it before its time: then it has no grace
 
     objects = ProjectQuerySet.as_manager()
 
@@ -54,6 +56,11 @@ class Project(models.Model):
                 name="project_ends_after_start",
             ),
             models.CheckConstraint(condition=Q(state__in=list(ProjectState)), name="project_state_known"),
+            models.CheckConstraint(
+                condition=Q(state=ProjectState.ACTIVE, ending_since__isnull=True, end_ordered_at__isnull=True)
+                | Q(state__in=[ProjectState.ENDING, ProjectState.ENDED], ends_on__isnull=False),
+                name="project_that_ends_has_an_end",
+            ),
         ]
 
     def __str__(self) -> str:

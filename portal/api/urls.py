@@ -3,7 +3,7 @@
 from django.urls import path, re_path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from portal.api import machines, projects, schema, views  # noqa: F401  the schema's extensions register themselves
+from portal.api import ends, machines, projects, schema, views  # noqa: F401  the schema's extensions register themselves
 
 app_name = "api"
 urlpatterns = [
@@ -33,6 +33,9 @@ urlpatterns = [
     path("books/balance/", views.Balance.as_view(), name="balance"),
     path("drift/", machines.DriftList.as_view(), name="drift"),
     path("agents/reports/", machines.AgentReports.as_view(), name="agent-reports"),
+    path("reclaim/", ends.Reclaim.as_view(), name="reclaim"),
+    path("receipts/", ends.Receipts.as_view(), name="receipts"),
+    path("receipts/<int:pk>/", ends.ReceiptDetail.as_view(), name="receipt"),
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
     path("docs/", SpectacularSwaggerSplitView.as_view(url_name="api:schema"), name="docs"),
     re_path(r"", views.Nowhere.as_view(), name="nowhere"),

@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_safe
 
 from ledger import projects, roles
+from ledger.clock import database_now
 from ledger.errors import Refused
 from ledger.invitations import open_invitations
 from ledger.models import Department, Invitation, Job, Membership, Project, ProjectRequest, User
@@ -22,6 +23,7 @@ from ledger.vocabulary import LIVE_JOB_STATES, InvitationState, ProjectRole, Pro
 from portal import labels
 from portal.project_forms import ChangeProjectForm, InviteForm, NewProjectForm, ProjectFilter, TextsForm
 from portal.tables import Column, Table
+from portal.views import project_end
 from portal.views.gate import signed_in, viewer
 from portal.views.project_gate import act_of, project_of, projects_seen
 
@@ -134,6 +136,7 @@ def project_answer(
         "jobs": list(Job.objects.filter(project=project).select_related("by").order_by("-pk")[:RECENT]),
         "live": Job.objects.filter(project=project, state__in=sorted(LIVE_JOB_STATES)).count(),
     }
+    context |= project_end.end_context(project, user, database_now())
     return render(request, "projects/project.html", context, status=status)
 
 

@@ -10,10 +10,11 @@ import pytest
 from django.db import ProgrammingError, transaction
 
 from ledger import audit, inventory, people
+from ledger.acts import Act
 from ledger.clock import database_now
-from ledger.models import AuditEvent, Hold, Job, Node
-from ledger.vocabulary import HoldKind, JobState
-from scheduler import commands, observing, placing, queue, reconcile
+from ledger.models import AuditEvent, Hold, Job, Node, Project, Receipt
+from ledger.vocabulary import HoldKind, JobState, Resource
+from scheduler import commands, observing, placing, queue, reclaim, reconcile, telling
 from scheduler.models import TaskRun
 from tests import factories
 from tests.ledger.raw import run
@@ -36,11 +37,16 @@ NEVER_DELETED = [
     "scheduler_decision",
     "scheduler_command",
     "scheduler_promise",
+    "ledger_receipt",
+    "ledger_notice",
+    "ledger_delivery",
 ]
 FORBIDDEN = [
     *(f"{verb} {table}" for table in NEVER_DELETED for verb in ("DELETE FROM", "TRUNCATE")),
     *(f"{verb} {table}" for table in ("ledger_auditevent", "ledger_auditseal") for verb in ("DELETE FROM", "TRUNCATE")),
     "UPDATE ledger_cardshare SET memory_mib = memory_mib",
+    "UPDATE ledger_receipt SET took_s = 0",
+    "UPDATE ledger_notice SET kind = 'over'",
     "UPDATE scheduler_promise SET verdict = 'later'",
     "UPDATE ledger_auditevent SET reason = 'nothing to see'",
     "UPDATE ledger_auditseal SET digest = ''",
@@ -91,6 +97,17 @@ def test_the_application_takes_a_job_from_submission_to_its_end(application: Non
             break
     assert job.state == JobState.SUCCEEDED
     assert AuditEvent.objects.filter(target_type="job", target_id=str(job.pk)).count() >= 4
+
+
+def test_the_application_ends_a_project(application: None) -> None:
+    project = Project.objects.get(slug="vision")
+    factories.grant(project, Resource.CARD_MILLI, 1000)
+    waiting = factories.job()
+    reclaim.end_now(project=project, act=Act(factories.user("admin"), "test", "because"))
+    assert reclaim.reclaim_all()["odd"] == {}
+    telling.tell_due()
+    waiting.refresh_from_db()
+    assert (waiting.state, Receipt.objects.get().grants_ended) == (JobState.CANCELLED, 1)
 
 
 def test_the_application_does_its_other_writing(application: None) -> None:

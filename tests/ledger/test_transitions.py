@@ -50,7 +50,7 @@ def test_every_entity_with_a_state_is_tried() -> None:
 @pytest.fixture
 def rows() -> dict[str, int]:
     """One row of each entity."""
-    project, node = factories.project(), factories.node(cards=0)
+    project, node, empty = factories.project(), factories.node(cards=0), factories.project("empty")
     job_id = job(project.pk, project.owner_id)
     attempt_id = attempt(job_id)
     allocation_id = allocation(attempt_id, node.pk)
@@ -61,7 +61,7 @@ def rows() -> dict[str, int]:
     )  # fmt: skip
     run("SET CONSTRAINTS ALL IMMEDIATE")  # a table with checks still to come can't be altered
     return {
-        "job": job_id, "attempt": attempt_id, "allocation": allocation_id, "command": command, "project": project.pk
+        "job": job_id, "attempt": attempt_id, "allocation": allocation_id, "command": command, "project": empty.pk
     }  # fmt: skip
 
 

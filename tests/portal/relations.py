@@ -9,12 +9,12 @@ from ledger import requests
 from ledger.acts import Act
 from ledger.invitations import invite
 from ledger.models import Department, Project, User
-from ledger.vocabulary import ProjectRole, ProjectState, RequestKind
+from ledger.vocabulary import ProjectRole, RequestKind
 from tests import factories
 
 NOWHERE_ID = 999_999_999
 # what the people of vision, its managers left out, may read nowhere
-SECRETS = ("outside", "hidden work", "outsider", "nearby", "stranger", "guest of")
+SECRETS = ("outside", "hidden work", "outsider", "nearby", "stranger", "guest of", "gone")
 
 
 def neighbours() -> None:
@@ -44,7 +44,9 @@ def projects(people: dict[str, User]) -> dict[str, dict[str, Any]]:
     ).pk
     vision, act = Project.objects.get(slug="vision"), Act(factories.user("owner"), "test")
     invited["mine"] = invite(project=vision, user=people["outsider"], role=ProjectRole.VIEWER, act=act).pk
-    Project.objects.filter(slug="over").update(state=ProjectState.ENDED)
+    ended = factories.ended("over").receipt.pk
+    receipts = {"own": ended, "other": factories.ended("gone", outsider=ProjectRole.OWNER).receipt.pk, "none": NOWHERE_ID}
     members = {which: [slug, "researcher"] for which, slug in slugs.items()}
     members |= {"self": ["vision", "member"], "boss": ["vision", "owner"], "absent": ["vision", "nobody"]}
-    return {"project": slugs, "member": members, "invitation": invited, "request": asked}
+    found = {"project": slugs, "member": members, "invitation": invited, "request": asked, "receipt": receipts}
+    return found | {"reclaim": slugs}

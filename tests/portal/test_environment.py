@@ -81,3 +81,27 @@ def test_a_database_url_that_is_none_is_refused_without_showing_it(url: str) -> 
     with pytest.raises(ImproperlyConfigured, match="DATABASE_URL") as error:
         database(url)
     assert "canary" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "http://hook.lab.example", "https://hook.lab.example:8443/a?b=c"])
+def test_a_web_address(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv(NAME, text)
+    assert environment.web_address(NAME) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["file:///etc/passwd", "hook.lab.example", "https://", "ftp://x", "http://x:99999", "javascript:x"]
+)
+def test_what_is_no_web_address_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv(NAME, text)
+    with pytest.raises(ImproperlyConfigured, match=NAME):
+        environment.web_address(NAME)
+
+
+def test_messages_to_an_address_are_signed_or_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NAME, "short")
+    assert environment.secret_for(NAME, "") == "short"
+    with pytest.raises(ImproperlyConfigured, match=f"{NAME} must have at least 16"):
+        environment.secret_for(NAME, "https://hook.lab.example")
+    monkeypatch.setenv(NAME, "x" * 16)
+    assert environment.secret_for(NAME, "https://hook.lab.example") == "x" * 16

@@ -236,6 +236,8 @@ def test_no_list_tells_of_other_projects(world: World, people: dict[str, User], 
         "cards/",
         "holds/",
         "zones/",
+        "reclaim/",
+        "receipts/",
         "books/balance/?simulated=true",
     ):
         text = caller.send("GET", path).content.decode()
@@ -247,7 +249,7 @@ def test_no_list_tells_of_other_projects(world: World, people: dict[str, User], 
     assert caller.get("drift/").json()["results"] == []
     seen = world.callers["auditor"].get("drift/").json()["results"]
     assert {row["subject"] for row in seen} == {"secret", "n9"}
-    every = {"vision", "outside", "nearby", "over"}
+    every = {"vision", "outside", "nearby", "over", "gone"}
     assert {row["slug"] for row in world.callers["auditor"].get("projects/").json()["results"]} == every
 
 

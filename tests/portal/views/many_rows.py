@@ -29,13 +29,14 @@ from ledger.models import (
     NodeBoot,
     Project,
     ProjectRequest,
+    Receipt,
     RollUp,
     UsageQuarter,
     User,
 )
 from ledger.people import create_token
 from ledger.vocabulary import Account, FaultKind, Form, HoldKind, ProjectRole, RequestKind, Resource
-from scheduler import commands, observing, placing, queue, queue_control
+from scheduler import commands, observing, placing, queue, queue_control, reclaim
 from scheduler.models import (
     Drift,
     Promise,
@@ -73,6 +74,7 @@ class Rows:
         for n in numbers:
             self._operations(n)
             self._usage(n)
+            self._ends(n)
         self._plans(numbers)
         self._seals()
 
@@ -122,6 +124,18 @@ class Rows:
         Link.objects.create(card_a_id=first, card_b_id=second, kind="nvlink", gbps=900)
         telemetry.ingest(node, _report(node.hostname))
         SimulatedFault.objects.create(hostname=f"gone-{n}")
+
+    def _ends(self, n: int) -> None:
+        """A project that has ended, one that is about to, with a job that waits, and somebody who has left."""
+        member = ProjectRole.MEMBER
+        factories.ended(f"over-{n}", researcher=member, admin=member)
+        ends = factories.project(f"ends-{n}", researcher=member, admin=member, **{f"gone-{n}": member})
+        Project.objects.filter(pk=ends.pk).update(ends_on=ends.starts_on + dt.timedelta(days=3))
+        self._job(self.readers[0], n, project=ends.slug, asks=[{"form": "container", "cards_per_node": 9}])
+        gone = factories.user(f"gone-{n}")
+        create_token(user=gone, label="x", days=9, actor=gone, via="test")
+        User.objects.filter(pk=gone.pk).update(is_active=False)
+        reclaim.reclaim_all()
 
     # -- work ----------------------------------------------------------------------------------------------------------
 
@@ -249,6 +263,10 @@ def _report(hostname: str) -> dict[str, Any]:
 
 def gang() -> Job:
     return Job.objects.filter(name="gang").latest("pk")
+
+
+def receipt() -> Receipt:
+    return Receipt.objects.latest("pk")
 
 
 def busiest() -> Node:

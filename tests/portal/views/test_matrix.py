@@ -45,6 +45,8 @@ BODIES: dict[str, dict[str, str]] = {
     "cards-hold": {"key": "n1-card-0", "confirm": "yes", "kind": "drill", "reason": "test"},
     "zones-plan": {"mode": "list", "nodes": "n1", "to_zone": "elsewhere"},
     "plan-cancel": {"reason": "test"},
+    "reclaim-extend": {"reason": "test", "ends_on": "2150-01-01"},
+    "reclaim-end": {"reason": "test"},
     "saved-add": {"save_as": "test"},
     "project-change": {"title": "test", "starts_on": "2026-01-01", "ends_on": "2199-01-01", "grace_days": "1"},
     "projects-new": {"slug": "t", "title": "T", "owner": "owner", "ends_on": "2199-01-01", "grace_days": "1"},

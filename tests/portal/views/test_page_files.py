@@ -22,8 +22,10 @@ from django.utils.translation.template import templatize
 from ledger import vocabulary
 from ledger.models import Job
 from portal import labels
+from portal.reclaim_rows import Phase
 from scheduler.engine.fingerprint import Difference
 from scheduler.promises import Breach
+from scheduler.reclaim_plan import Step
 from tests.portal.views.conftest import ClientAs
 
 TEMPLATES = sorted((settings.BASE_DIR / "templates").rglob("*.html"))
@@ -126,6 +128,12 @@ def test_every_vendored_package_has_its_licence_and_is_locked_by_hash() -> None:
         ("project_role", vocabulary.ProjectRole),
         ("site_role", vocabulary.SiteRole),
         ("breach", Breach),
+        ("notice", vocabulary.NoticeKind),
+        ("channel", vocabulary.Channel),
+        ("delivery", vocabulary.DeliveryState),
+        ("resource", vocabulary.Resource),
+        ("reclaim_phase", Phase),
+        ("reclaim_step", Step),
     ],
 )
 def test_every_word_of_the_vocabulary_has_a_look(table: str, words: type) -> None:

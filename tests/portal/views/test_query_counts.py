@@ -119,6 +119,7 @@ VARIANTS: dict[str, dict[str, Callable[[], str]]] = {
     "commands": {"file": _file},
     "audit": {"file": _file},
     "audit-object": {"file": _file},
+    "receipts": {"file": _file},
     "sessions": {"file": _file},
     "tokens": {"file": _file},
     "books": {"long": lambda: "window=30d"},
@@ -152,7 +153,8 @@ def _api_address(name: str) -> str:
     pattern = next(pattern for pattern in api_urls.urlpatterns if pattern.name == name)
     if name in ("project", "request"):
         return reverse(f"api:{name}", args=OBJECTS[name]())
-    pk = (many_rows.busiest() if name == "node" else many_rows.gang()).pk
+    things = {"node": many_rows.busiest, "receipt": many_rows.receipt}
+    pk = things.get(name, many_rows.gang)().pk
     return reverse(f"api:{name}", kwargs=dict.fromkeys(pattern.pattern.converters, pk))
 
 

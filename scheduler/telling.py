@@ -1,0 +1,150 @@
+"""Sends what stands in the outbox of notices: mails through Django's backend, and one signed JSON document a notice to
+the site's webhook. Claim → send → note: killed between the last two, it is sent again, never left out.
+
+The webhook gets POST with `X-GPU-Commons-Signature: sha256=<HMAC-SHA256 of the body with PROJECT_WEBHOOK_SECRET>` and
+`Idempotency-Key`, equal for every try of one delivery. Any answer but 2xx is a failure; redirects are not followed.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import hmac
+import json
+import logging
+import urllib.error
+import urllib.request
+from typing import Any, Final
+
+from django.conf import settings
+from django.core.mail import EmailMessage
+from django.db import transaction
+from django.utils import translation
+
+from ledger import ends, notices
+from ledger.clock import database_now
+from ledger.models import Delivery, Notice, User
+from ledger.vocabulary import Channel, DeliveryState
+
+log = logging.getLogger(__name__)
+BATCH: Final = 50
+LEASE: Final = dt.timedelta(seconds=60)  # longer than one try takes
+FIRST_BACK_OFF_S: Final = 30
+LONGEST_BACK_OFF_S: Final = 4 * 3_600
+MOST_TRIES: Final = 15  # about a day and a half; then it has failed
+TIMEOUT_S: Final = 10
+
+
+def tell_due(now: dt.datetime | None = None, limit: int = BATCH) -> dict[str, int]:
+    """Try every delivery that is due, each on its own. Returns counts for the task's record."""
+    counts = {"sent": 0, "tried": 0, "failed": 0}
+    for pk in _due(now or database_now(), limit):
+        moment = now or database_now()
+        delivery = _claim(pk, moment)
+        if delivery is None:
+            continue
+        try:
+            SENDERS[Channel(delivery.channel)](delivery)
+        except Exception as error:  # whatever a mail server or a library says: it is told in the row
+            log.warning("delivery %d of notice %d: %s", delivery.pk, delivery.notice_id, error)
+            counts["failed" if _note_failure(delivery, error, moment) else "tried"] += 1
+        else:
+            counts["sent"] += _note_sent(delivery)
+    return counts
+
+
+def _due(now: dt.datetime, limit: int) -> list[int]:
+    rows = Delivery.objects.filter(state=DeliveryState.PENDING, due_at__lte=now).order_by("due_at", "pk")
+    return list(rows.values_list("pk", flat=True)[:limit])
+
+
+def _claim(pk: int, now: dt.datetime) -> Delivery | None:
+    """None when another worker has it, or it is done."""
+    with transaction.atomic(durable=True):
+        rows = Delivery.objects.select_for_update(skip_locked=True, of=("self",))
+        due = rows.filter(pk=pk, state=DeliveryState.PENDING, due_at__lte=now)
+        delivery = due.select_related("notice__project__owner", "to").first()
+        if delivery is not None:
+            delivery.tries, delivery.due_at = delivery.tries + 1, now + LEASE
+            delivery.save(update_fields=["tries", "due_at"])
+    return delivery
+
+
+def _note_sent(delivery: Delivery) -> int:
+    return Delivery.objects.filter(pk=delivery.pk, state=DeliveryState.PENDING).update(
+        state=DeliveryState.SENT, sent_at=database_now(), last_error=""
+    )
+
+
+def _note_failure(delivery: Delivery, error: Exception, now: dt.datetime) -> bool:
+    """Try later; True when it was tried often enough."""
+    given_up = delivery.tries >= MOST_TRIES
+    wait = min(LONGEST_BACK_OFF_S, FIRST_BACK_OFF_S * 2 ** min(delivery.tries - 1, 20))
+    Delivery.objects.filter(pk=delivery.pk, state=DeliveryState.PENDING).update(
+        state=DeliveryState.FAILED if given_up else DeliveryState.PENDING,
+        due_at=now + dt.timedelta(seconds=wait),
+        last_error=(str(error) or type(error).__name__)[:500],
+    )
+    return given_up
+
+
+# -- channels ----------------------------------------------------------------------------------------------------------
+
+
+def _send_mail(delivery: Delivery) -> None:
+    person: User | None = delivery.to
+    if person is None or not person.email:
+        raise ValueError(notices.NO_ADDRESS)
+    with translation.override(person.locale):
+        subject, body = notices.headline(delivery.notice), notices.meaning(delivery.notice)
+    EmailMessage(" ".join(subject.split()), f"{subject}\n\n{body}\n\n{settings.PORTAL_URL}\n", to=[person.email]).send()
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_arguments: Any) -> None:
+        return None  # urllib then raises the answer as an error
+
+
+def _send_webhook(delivery: Delivery) -> None:
+    body = json.dumps(document(delivery.notice), ensure_ascii=False, sort_keys=True).encode()
+    request = urllib.request.Request(  # noqa: S310  the scheme is checked when the settings are read
+        settings.PROJECT_WEBHOOK_URL,
+        data=body,
+        method="POST",
+        headers={
+            "Content-Type": "application/json; charset=utf-8",
+            "User-Agent": "GPU-Commons",
+            "Idempotency-Key": f"notice-{delivery.notice_id}",
+            "X-GPU-Commons-Signature": f"sha256={signature(body, settings.PROJECT_WEBHOOK_SECRET)}",
+        },
+    )
+    opener = urllib.request.build_opener(_NoRedirects)
+    with opener.open(request, timeout=TIMEOUT_S):
+        pass  # anything but 2xx was raised
+
+
+def signature(body: bytes, secret: str) -> str:
+    return hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+
+
+def document(notice: Notice) -> dict[str, Any]:
+    """What the webhook is told of a notice."""
+    project = notice.project
+    grace_over = ends.grace_over_at(project)
+    with translation.override("en"):
+        text = notices.headline(notice)
+    return {
+        "event": f"project.notice.{notice.kind}",
+        "notice": notice.pk,
+        "at": notice.at.isoformat(),
+        "project": project.slug,
+        "title": project.title,
+        "owner": project.owner.username,
+        "state": project.state,
+        "ends_on": notice.ends_on.isoformat(),
+        "grace_over_at": grace_over.isoformat() if grace_over else None,
+        "text": text,
+    }
+
+
+SENDERS: Final = {Channel.MAIL: _send_mail, Channel.WEBHOOK: _send_webhook}
