@@ -138,6 +138,7 @@ SAMPLES: Final[dict[str, Callable[[User], Any]]] = {
     "project.slug": _project,
     "member.slug": _project,
     "member.username": _member,
+    "person.username": lambda user: user.username if user.site_role == SiteRole.ADMIN else None,
     "request.pk": _request,
     "invitation.pk": _invitation,
     "topic": lambda _user: "researcher",

@@ -10,6 +10,7 @@ from portal.views import (
     urls_frame,
     urls_jobs,
     urls_machines,
+    urls_people,
     urls_projects,
     urls_reclaim,
 )
@@ -22,6 +23,7 @@ urlpatterns = [
     *urls_projects.urlpatterns,
     *urls_books.urlpatterns,
     *urls_admin.urlpatterns,
+    *urls_people.urlpatterns,
     *urls_reclaim.urlpatterns,
     path("api/v1/", include("portal.api.urls")),
     path("healthz", metrics.healthz, name="healthz"),

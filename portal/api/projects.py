@@ -56,7 +56,7 @@ class Projects(Listing):
     serializer_class = NewProjectInput
     queryset = Project.objects.none()
 
-    @extend_schema(summary="Projects that you may see", responses=OpenApiTypes.OBJECT)
+    @extend_schema(operation_id="projects_list", summary="Projects that you may see", responses=OpenApiTypes.OBJECT)
     def get(self, request: Request) -> Response:
         rows = Project.objects.visible_to(request.user).select_related("owner", "department")
         rows = rows.prefetch_related("memberships__user")
@@ -152,7 +152,11 @@ class ProjectInvitations(Reading):
 class Invitations(Listing):
     queryset = Invitation.objects.none()
 
-    @extend_schema(summary="Invitations to you and to your projects", responses=OpenApiTypes.OBJECT)
+    @extend_schema(
+        operation_id="invitations_list",
+        summary="Invitations to you and to your projects",
+        responses=OpenApiTypes.OBJECT,
+    )
     def get(self, request: Request) -> Response:
         rows = Invitation.objects.visible_to(request.user).select_related("project", "user", "by")
         return self.page(rows, lambda page: [answers.invitation(one) for one in page])

@@ -45,8 +45,13 @@ def projects(people: dict[str, User]) -> dict[str, dict[str, Any]]:
     vision, act = Project.objects.get(slug="vision"), Act(factories.user("owner"), "test")
     invited["mine"] = invite(project=vision, user=people["outsider"], role=ProjectRole.VIEWER, act=act).pk
     ended = factories.ended("over").receipt.pk
-    receipts = {"own": ended, "other": factories.ended("gone", outsider=ProjectRole.OWNER).receipt.pk, "none": NOWHERE_ID}
+    receipts = {
+        "own": ended,
+        "other": factories.ended("gone", outsider=ProjectRole.OWNER).receipt.pk,
+        "none": NOWHERE_ID,
+    }
     members = {which: [slug, "researcher"] for which, slug in slugs.items()}
     members |= {"self": ["vision", "member"], "boss": ["vision", "owner"], "absent": ["vision", "nobody"]}
     found = {"project": slugs, "member": members, "invitation": invited, "request": asked, "receipt": receipts}
-    return found | {"reclaim": slugs}
+    names = {"own": "researcher", "boss": "owner", "self": "admin", "none": "nobody"}
+    return found | {"reclaim": slugs, "person": names}

@@ -58,6 +58,9 @@ BODIES: dict[str, dict[str, str]] = {
     "requests-project": {"slug": "t", "title": "T", "purpose": "t", "ends_on": "2199-01-01", "reason": "test"},
     "request-verdict": {"verdict": "approve"},
     "request-comment": {"text": "test"},
+    "people-new": {"username": "new", "site_role": "researcher"},
+    "person-role": {"site_role": "auditor", "reason": "test"},
+    "person-leave": {"leave-reason": "test"},
 }
 
 
