@@ -16,6 +16,7 @@ from portal.views.gate import signed_in
 TOPICS: Final[dict[str, Text]] = {
     "keys": gettext_lazy("Keys"),
     "researcher": gettext_lazy("For researchers"),
+    "projects": gettext_lazy("Projects, quota and requests"),
     "admin": gettext_lazy("For administrators and operators"),
     "manager": gettext_lazy("For managers and auditors"),
     "api": gettext_lazy("The API"),
