@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from ledger.clock import database_now
 from ledger.leavers import Standing
-from ledger.models import Receipt
+from ledger.models import Receipt, User
 from portal import reclaim_rows
 from portal.api.listing import ID_LIMIT, Listing, Reading
 from portal.reclaim_rows import EndRow
@@ -32,8 +32,8 @@ class Reclaim(Reading):
         return Response(
             {
                 "at": now.isoformat(),
-                "projects": [end_answer(row) for row in reclaim_rows.end_rows(request.user, now)],
-                "over_walltime": [held_answer(held) for held in reclaim_rows.overdue(request.user, now)],
+                "projects": [end_answer(row, request.user) for row in reclaim_rows.end_rows(request.user, now)],
+                "over_walltime": [held_answer(held, request.user) for held in reclaim_rows.overdue(request.user, now)],
                 "leavers": [leaver_answer(standing) for standing in reclaim_rows.left_behind(request.user)],
                 "odd": reclaim_rows.odd_ones(request.user),
             }
@@ -69,7 +69,7 @@ def _iso(moment: dt.datetime | dt.date | None) -> str | None:
     return moment.isoformat() if moment else None
 
 
-def end_answer(row: EndRow) -> dict[str, Any]:
+def end_answer(row: EndRow, viewer: User) -> dict[str, Any]:
     project = row.project
     return {
         "project": project.slug,
@@ -81,17 +81,18 @@ def end_answer(row: EndRow) -> dict[str, Any]:
         "over_at": _iso(row.over_at),
         "grace_over_at": _iso(row.grace_over_at),
         "left_s": row.left_s,
-        "holds": [held_answer(held) for held in row.facts.held],
+        "holds": [held_answer(held, viewer) for held in row.facts.held],
         "queued": [job.job_id for job in row.facts.queued],
         "next_pass": [
             {"step": step.step, "notice": step.notice or None, "jobs": [job.job_id for job in step.jobs]}
             for step in row.steps
         ],
-        "error": row.error or None,
+        "error": (row.error or None) if viewer.sees_everything else None,
     }
 
 
-def held_answer(held: Held) -> dict[str, Any]:
+def held_answer(held: Held, viewer: User) -> dict[str, Any]:
+    """What a driver said goes to the site roles alone: it may name what is behind the portal."""
     return {
         "job": held.job_id,
         "name": held.name,
@@ -104,7 +105,7 @@ def held_answer(held: Held) -> dict[str, Any]:
         "walltime_s": held.walltime_s,
         "stopping_since": _iso(held.closing_at),
         "stop_tries": held.tries,
-        "error": held.error or None,
+        "error": (held.error or None) if viewer.sees_everything else None,
     }
 
 

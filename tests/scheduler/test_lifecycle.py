@@ -46,7 +46,7 @@ class Life:
     processes, on this machine."""
 
     def __init__(self, *, simulated: bool) -> None:
-        self.simulated = simulated
+        self.simulated, self.begun = simulated, database_now()
         self.project = ending.ends_in(14)
         factories.grant(self.project, Resource.CARD_MILLI, 100_000)
         place = {} if simulated else {"simulated": False, "driver": "local"}
@@ -55,7 +55,6 @@ class Life:
         self.runs = self._job("runs", asks=asks, checkpoint="SIGUSR1")
         self._until(lambda: self._state(self.runs) == JobState.RUNNING)
         self.waits = self._job("waits", asks=asks)
-        self.begun = database_now()
 
     def _job(self, name: str, **values: Any) -> Job:
         command = ["simulate", "--seconds", "90000"] if self.simulated else ["sh", "-c", "echo begun; sleep 600"]
