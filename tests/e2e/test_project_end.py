@@ -4,9 +4,7 @@ receipt; and what its people see meanwhile. Each page keeps the rules of accessi
 from __future__ import annotations
 
 import datetime as dt
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,9 +48,6 @@ class Reader:
 
     def look(self) -> str:
         self.wrong += [f"{self.page.url}: {line}" for line in _troubles(self.page)]
-        if folder := os.environ.get("PICTURES"):
-            name = self.page.url.removeprefix(self.url).strip("/").replace("/", "-") or "home"
-            self.page.screenshot(path=Path(folder) / f"{name}-{len(list(Path(folder).iterdir()))}.png", full_page=True)
         return str(self.page.inner_text("main"))
 
     def send(self, button: str, **fields: str) -> str:

@@ -1,5 +1,5 @@
 """The life of a project in a real browser, in both languages: its owner invites, the new member submits, a later end is
-asked for and granted, and at its end everything is taken back, with a receipt."""
+asked for and granted. Its end is in test_project_end.py."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from ledger.clock import database_now
-from ledger.models import Allocation, Job, Membership, Project, ProjectRequest, Receipt, User
-from scheduler import reclaim
+from ledger.models import Membership, Project, ProjectRequest, User
 from tests import factories
 from tests.e2e.test_admin_and_manager import LANGUAGES, start
 from tests.e2e.test_journey import submit
@@ -82,38 +81,3 @@ def test_a_later_end_is_asked_for_and_granted(
     assert Project.objects.get(slug="vision").ends_on == later
     page.goto(f"{live_server.url}/projects/vision/")
     assert str(later) in page.inner_text("main")
-
-
-@LANGUAGES
-def test_at_its_end_all_is_taken_back_with_a_receipt(
-    page: Any, live_server: Any, people: dict[str, User], turn: Callable[[], None], locale: str
-) -> None:
-    factories.node("n1", cards=1)
-    long = ["simulate", "--seconds", "3600"]
-    for name in ("runs on", "waits"):
-        factories.job(name=name, command=long, asks=[{"form": "container"}])
-    turn()
-    start(page, live_server, "admin", locale)
-    page.goto(f"{live_server.url}/reclaim/vision/end/")
-    assert "runs on" in page.inner_text("main")  # what it would stop
-    page.fill("[name=reason]", "the grant is over")
-    page.click("main form button[type=submit]")
-    page.wait_for_url(re.compile(r"/reclaim/$"))
-    assert "vision" in page.inner_text("main")
-    for _ in range(4):
-        reclaim.reclaim_all()
-        turn()
-    assert Project.objects.get(slug="vision").state == "ended"
-    assert not Allocation.objects.filter(period__upper_inf=True).exists()
-    assert set(Job.objects.values_list("state", flat=True)) == {"cancelled"}
-    page.goto(f"{live_server.url}/receipts/{Receipt.objects.get().pk}/")
-    told = page.inner_text("main")
-    assert "runs on" in told
-    assert "waits" in told
-    leave(page, live_server)
-
-    start(page, live_server, "owner", locale)
-    page.goto(f"{live_server.url}/projects/vision/")
-    assert page.query_selector("form[action$='/invite/']") is None
-    page.click("a[href^='/receipts/'] >> nth=0")
-    page.wait_for_url(re.compile(r"/receipts/\d+/$"))
