@@ -14,8 +14,9 @@ from ledger.models.inventory import (
     NodeZone,
     Zone,
 )
+from ledger.models.limits import DepartmentCeiling, MemberLimit, QuotaGrant
 from ledger.models.people import ApiToken, SavedValues, User, UserSession
-from ledger.models.projects import Department, Membership, Project, ProjectUserPermission, QuotaGrant
+from ledger.models.projects import Department, Membership, Project, ProjectUserPermission
 from ledger.models.telemetry import CardStatus, Fault, FaultEvent, NodeBoot, NodeReport
 from ledger.models.work import Attempt, Job
 
@@ -31,6 +32,7 @@ __all__ = [
     "CardShare",
     "CardStatus",
     "Department",
+    "DepartmentCeiling",
     "Fault",
     "FaultEvent",
     "HeadroomReserve",
@@ -38,6 +40,7 @@ __all__ = [
     "InventoryVersion",
     "Job",
     "Link",
+    "MemberLimit",
     "Membership",
     "Node",
     "NodeBoot",
