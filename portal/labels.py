@@ -32,6 +32,7 @@ from ledger.vocabulary import (
     ProjectRole,
     ProjectState,
     Refusal,
+    Resource,
     SiteRole,
     Span,
 )
@@ -218,6 +219,15 @@ ZONE_MOVES: Final[Mapping[StrEnum, Look]] = {
     MoveState.DROPPED: Look(pgettext_lazy("zone move", "stayed"), "⊘", "quiet"),
 }
 
+RESOURCES: Final[Mapping[StrEnum, Look]] = {
+    Resource.CARD_MILLI: Look(pgettext_lazy("resource", "cards at once")),
+    Resource.CARD_MEMORY_MIB: Look(pgettext_lazy("resource", "card memory at once")),
+    Resource.WHOLE_NODES: Look(pgettext_lazy("resource", "whole machines at once")),
+    Resource.CPU_MILLI: Look(pgettext_lazy("resource", "CPU cores at once")),
+    Resource.HOST_MEMORY_MIB: Look(pgettext_lazy("resource", "host memory at once")),
+    Resource.CARD_MILLI_S: Look(pgettext_lazy("resource", "card-hours")),
+}
+
 BREACHES: Final[Mapping[StrEnum, Look]] = {
     Breach.PLACE: Look(_("placed on other nodes")),
     Breach.FORM: Look(_("placed in another form")),
@@ -257,6 +267,8 @@ REFUSALS: Final[Mapping[StrEnum, Text]] = {
     Refusal.UNLIKE: _("they don't stand to each other as those of the job to compare with"),
     Refusal.ASK_LATER: _("this wish counts only after its waiting time"),
     Refusal.QUOTA: _("the project's quota is used up"),
+    Refusal.CEILING: _("the ceiling of the project's department is reached"),
+    Refusal.MEMBER_LIMIT: _("the person's own limit inside the project is reached"),
     Refusal.PROJECT_ENDED: _("the project has ended"),
     Refusal.HELD_BY_OPERATOR: _("an operator holds the job back until it is released"),
     Refusal.LOST_RACE: _("another job took the place first; tried again at once"),
@@ -283,6 +295,7 @@ TABLES: Final[Mapping[str, Mapping[StrEnum, Look]]] = {
     "zone_plan_kind": ZONE_PLAN_KINDS,
     "zone_move": ZONE_MOVES,
     "token": TOKEN_STATES,
+    "resource": RESOURCES,
     "breach": BREACHES,
     "span": SPANS,
     "difference": DIFFERENCES,

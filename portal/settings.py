@@ -212,6 +212,7 @@ CELERY_TASK_ROUTES = {
     "scheduler.zones": {"queue": "inventory"},
     "scheduler.learn": {"queue": "inventory"},
     "scheduler.reconcile": {"queue": "inventory"},
+    "scheduler.drain_quota": {"queue": "inventory"},
     "ledger.seal_audit": {"queue": "books"},
     "ledger.roll_up": {"queue": "books"},
     "ledger.check_books": {"queue": "books"},
@@ -231,12 +232,15 @@ CELERY_BEAT_SCHEDULE = {
     "zones": every(5, "scheduler.zones"),
     "learn": every(60, "scheduler.learn"),
     "reconcile": every(10, "scheduler.reconcile"),
+    "drain-quota": every(30, "scheduler.drain_quota"),
     "seal-audit": every(5, "ledger.seal_audit"),
     "roll-up": every(60, "ledger.roll_up"),
     "check-books": every(60, "ledger.check_books"),
 }
 
 ZONE_WINDOW_HOURS = env.number("ZONE_WINDOW_HOURS", 48.0)  # how long the zones of a zone plan are observed
+QUOTA_WINDOW_HOURS = env.number("QUOTA_WINDOW_HOURS", 48.0)  # how long the effect of a change of quota is observed
+QUOTA_DRAIN_MIN_HOURS = env.number("QUOTA_DRAIN_MIN_HOURS", 24.0)  # what a cut leaves running work at least
 
 # How the make-believe hardware of the simulated driver behaves; all draws come from the seed.
 SIMULATED_WORLD: dict[str, Any] = {

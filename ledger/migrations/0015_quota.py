@@ -7,6 +7,7 @@ form a tree, and nothing moves under a ceiling that it would break.
 """
 
 from importlib import import_module
+from typing import Any
 
 import django.contrib.postgres.constraints as postgres
 import django.db.models.deletion as deletion
@@ -25,11 +26,11 @@ MILLI = "((s.memory_mib::bigint * 1000 + s.card_memory_mib - 1) / s.card_memory_
 OPEN = "a.project_id = ANY (projects) AND upper_inf(a.period)"
 OF_MODEL = "(of_model = '' OR EXISTS (SELECT 1 FROM ledger_card c WHERE c.id = s.card_id AND c.model = of_model))"
 SHARES = "FROM ledger_allocation a JOIN ledger_cardshare s ON s.allocation_id = a.id"
-JOBS = "JOIN ledger_attempt t ON t.id = a.attempt_id JOIN ledger_job j ON j.id = t.job_id"
+JOBS = "JOIN ledger_attempt y ON y.id = a.attempt_id JOIN ledger_job j ON j.id = y.job_id"
 USED = f"""
 CREATE FUNCTION ledger_seconds(d interval) RETURNS bigint LANGUAGE sql IMMUTABLE AS
   $$ SELECT ceil(extract(epoch FROM d))::bigint $$;
-CREATE FUNCTION ledger_used(projects bigint[], of text, of_model text, since timestamptz) RETURNS bigint
+CREATE FUNCTION ledger_projects_use(projects bigint[], of text, of_model text, since timestamptz) RETURNS bigint
   LANGUAGE sql STABLE AS $$
   SELECT CASE of
     WHEN 'card_milli' THEN (SELECT coalesce(sum({MILLI}), 0)::bigint {SHARES}
@@ -74,7 +75,7 @@ $$;
 USED_BACK = """
 DROP FUNCTION ledger_department_projects(bigint); DROP FUNCTION ledger_department_chain(bigint);
 DROP FUNCTION ledger_member_used(bigint, bigint, text); DROP FUNCTION ledger_bound_until(bigint[]);
-DROP FUNCTION ledger_used(bigint[], text, text, timestamptz); DROP FUNCTION ledger_seconds(interval);
+DROP FUNCTION ledger_projects_use(bigint[], text, text, timestamptz); DROP FUNCTION ledger_seconds(interval);
 """
 # `lasts`: of a budget, the shortest walltime in seconds among what is taken. What takes nothing is never refused.
 TAKE = f"""
@@ -92,7 +93,7 @@ BEGIN
   IF of = 'card_milli_s' THEN valid := least(g.bound_until, {NOW} + lasts * interval '1 second'); END IF;
   IF used IS NULL OR used > g.amount OR g.bound_until < {NOW} THEN
     IF of_model = '' AND of <> 'card_milli_s' THEN used := ledger_quota_used(project, of);
-    ELSE used := ledger_used(ARRAY[project], of, of_model, g.since);
+    ELSE used := ledger_projects_use(ARRAY[project], of, of_model, g.since);
     END IF;
     IF of = 'card_milli_s' THEN valid := ledger_bound_until(ARRAY[project]); END IF;
     IF used > g.amount THEN
@@ -118,7 +119,7 @@ BEGIN
     IF of = 'card_milli_s' THEN valid := least(g.bound_until, {NOW} + lasts * interval '1 second'); END IF;
     IF used IS NULL OR used > g.amount OR g.bound_until < {NOW} THEN
       below := ledger_department_projects(g.department_id);
-      used := ledger_used(below, of, '', g.since);
+      used := ledger_projects_use(below, of, '', g.since);
       IF of = 'card_milli_s' THEN valid := ledger_bound_until(below); END IF;
       IF used > g.amount THEN
         RAISE EXCEPTION 'ceiling of department %: % of % % would be used', g.department_id, used, g.amount, of
@@ -299,8 +300,8 @@ BEGIN
   FOR g IN SELECT c.department_id, c.resource, c.amount, coalesce(c.counted_from, lower(c.period)) AS since
       FROM ledger_departmentceiling c WHERE c.department_id = ANY (ledger_department_chain(under))
       AND c.period @> {NOW} ORDER BY c.id LOOP
-    IF ledger_used(moved, g.resource, '', g.since) > 0
-        AND ledger_used(ledger_department_projects(g.department_id), g.resource, '', g.since) > g.amount THEN
+    IF ledger_projects_use(moved, g.resource, '', g.since) > 0
+        AND ledger_projects_use(ledger_department_projects(g.department_id), g.resource, '', g.since) > g.amount THEN
       RAISE EXCEPTION 'department % has no room for what moves there: % %', g.department_id, g.amount, g.resource
         USING ERRCODE = 'check_violation', CONSTRAINT = 'ceiling_never_exceeded';
     END IF;
@@ -318,14 +319,17 @@ DROP FUNCTION ledger_check_move();
 DROP TRIGGER departments_form_a_tree ON ledger_department; DROP FUNCTION ledger_check_tree();
 """
 CHOICES = [(word, word) for word in RESOURCES]
-KEY = models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")
 
 
 def _once(name: str, *same: str) -> postgres.ExclusionConstraint:
     return postgres.ExclusionConstraint(name=name, expressions=[*((field, "=") for field in same), ("period", "&&")])
 
 
-def _by() -> models.ForeignKey:
+def _key() -> Any:
+    return models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")
+
+
+def _by() -> Any:
     return models.ForeignKey(on_delete=deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL)
 
 
@@ -355,7 +359,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             "DepartmentCeiling",
             [
-                ("id", KEY.clone()),
+                ("id", _key()),
                 ("resource", models.CharField(choices=CHOICES, max_length=24)),
                 ("amount", models.BigIntegerField()),
                 ("period", DateTimeRangeField()),
@@ -382,7 +386,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             "MemberLimit",
             [
-                ("id", KEY.clone()),
+                ("id", _key()),
                 ("resource", models.CharField(choices=CHOICES, max_length=24)),
                 ("amount", models.BigIntegerField()),
                 ("since", models.DateTimeField()),

@@ -1,5 +1,6 @@
-"""What may be held at most: by a project, by all projects of a department, by one person inside a project. The database
-holds all three at commit (migrations 0010 and 0015); rows are written by ledger.quota, departments and member_limits."""
+"""What may be held at most: by a project, by all projects of a department, by one person inside a project. The
+database holds all three at commit (migrations 0010 and 0015). Written by ledger.quota, departments and member_limits
+alone."""
 
 from __future__ import annotations
 
