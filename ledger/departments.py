@@ -111,6 +111,7 @@ def set_ceiling(*, department: Department, cap: Cap, act: Act) -> DepartmentCeil
     check_reason(act.reason)
     limits.check_resource(cap.resource)
     limits.check_amount(cap.amount)
+    limits.check_moment(cap.drain_at, "drain_at")
     with transaction.atomic(durable=True):
         rows, now = _locked(department, cap.resource)
         old = rows[0] if rows else None

@@ -21,6 +21,7 @@ from ledger.models import DepartmentCeiling, Project, QuotaGrant, User
 from ledger.vocabulary import Resource
 
 BIGGEST: Final = 2**53  # whole numbers up to here mean the same in every program that reads JSON
+LATEST: Final = dt.datetime(2200, 1, 1, tzinfo=dt.UTC)
 LOCK = """
 SELECT FROM ledger_department d WHERE d.id = ANY (%s) ORDER BY cardinality(ledger_department_chain(d.id)), d.id
 FOR NO KEY UPDATE OF d
@@ -131,6 +132,11 @@ def check_resource(resource: str, known: Iterable[Resource] = Resource) -> None:
     if resource not in list(known):
         text = _("Known are: %(known)s.") % {"known": ", ".join(sorted(known))}
         raise Refused(text, field="resource", code="unknown")
+
+
+def check_moment(moment: dt.datetime | None, field: str) -> None:
+    if moment is not None and moment >= LATEST:
+        raise Refused(_("This time lies after 2199."), field=field, code="out_of_range")
 
 
 def check_later(until: dt.datetime | None, now: dt.datetime) -> None:

@@ -9,7 +9,7 @@ QUOTA_WINDOW_HOURS; a further change before then needs an override with a reason
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from django.conf import settings
@@ -27,6 +27,7 @@ from ledger.vocabulary import OF_CARDS, Resource
 
 LONGEST_MODEL: Final = 64
 MOST_WEIGHT: Final = 1000
+ANY, NONE, TRIED = -1, 0, "tried"
 SET, LIFTED, OVERRIDDEN = "quota.set", "quota.lifted", "quota.overridden"
 
 
@@ -45,22 +46,31 @@ class Terms:
     anew: bool = False
 
 
-def set_grant(*, project: Project, terms: Terms, act: Act, override: str = "") -> QuotaGrant:
+def set_grant(*, project: Project, terms: Terms, act: Act, override: str = "", shown: int = ANY) -> QuotaGrant:
     """Grant this from now on in place of what stands. Refused with the field that is wrong; Conflict while the last
-    change of this resource is observed and `override` gives no reason."""
+    change of this resource is observed and `override` gives no reason, and when the grant that stands is another than
+    `shown`, the one that its maker was shown (NONE: there was none)."""
     roles.require_governing(act.actor)
-    _check_terms(terms)
     with transaction.atomic(durable=True):
-        return set_inside(project, terms, act, override)
+        return set_inside(project, terms, act, override, shown)
 
 
-def set_inside(project: Project, terms: Terms, act: Act, override: str = "") -> QuotaGrant:
+def try_grant(*, project: Project, terms: Terms, act: Act) -> None:
+    """Refused as set_grant would, whatever is observed; nothing is written."""
+    roles.require_governing(act.actor)
+    with transaction.atomic(durable=True):
+        set_inside(project, terms, replace(act, reason=TRIED), TRIED)
+        transaction.set_rollback(True)
+
+
+def set_inside(project: Project, terms: Terms, act: Act, override: str = "", shown: int = ANY) -> QuotaGrant:
     """The step of set_grant, for callers that hold a durable transaction without locks and have decided who may."""
     _check_terms(terms)
     _check_reasons(act, override)
     locked, now = _lock(project)
     rows = _standing(locked, terms.resource, terms.model, now)
     old = _of_now(rows, now)
+    _check_shown(old, shown)
     drain_at = _check_against(locked, terms, old, now)
     before, overridden = told(old), _check_window(locked, terms.resource, override, now)
     back = limits.clear(rows, now, terms.until)
@@ -87,13 +97,16 @@ def set_inside(project: Project, terms: Terms, act: Act, override: str = "") -> 
     return grant
 
 
-def lift_grant(*, project: Project, resource: Resource, act: Act, model: str = "", override: str = "") -> bool:
+def lift_grant(
+    *, project: Project, resource: Resource, act: Act, model: str = "", override: str = "", shown: int = ANY
+) -> bool:
     """From now on nothing limits this resource of the project. False when nothing did."""
     roles.require_governing(act.actor)
     _check_reasons(act, override)
     with transaction.atomic(durable=True):
         locked, now = _lock(project)
         rows = _standing(locked, resource, model, now)
+        _check_shown(_of_now(rows, now), shown)
         if not rows:
             return False
         before, overridden = told(rows[0]), _check_window(locked, resource, override, now)
@@ -173,10 +186,18 @@ def _of_now(rows: list[QuotaGrant], now: dt.datetime) -> QuotaGrant | None:
     return next((row for row in rows if row.period.lower <= now), None)
 
 
+def _check_shown(old: QuotaGrant | None, shown: int) -> None:
+    if shown not in (ANY, old.pk if old else NONE):
+        text = _("This quota was changed by somebody else since the preview. Look at a new preview.")
+        raise Conflict(text, code="changed_since_preview")
+
+
 def _check_terms(terms: Terms) -> None:
     limits.check_resource(terms.resource)
     limits.check_amount(terms.amount)
     limits.check_amount(terms.guaranteed, "guaranteed")
+    limits.check_moment(terms.until, "until")
+    limits.check_moment(terms.drain_at, "drain_at")
     if terms.guaranteed > terms.amount:
         text = _("The guarantee, %(g)d, is above the limit, %(n)d.")
         values = {"g": terms.guaranteed, "n": terms.amount}

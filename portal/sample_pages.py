@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from django.urls import NoReverseMatch, URLPattern, reverse
 
-from ledger.models import AuditEvent, Card, Job, Node, User, Zone
+from ledger.models import AuditEvent, Card, Department, Job, Node, Project, User, Zone
 from scheduler.models import ZonePlan
 
 # GET pages that are not pages of their own: parts, files, and addresses that only take POST
@@ -71,6 +71,16 @@ def _zone(_user: User) -> str | None:
     return Zone.objects.order_by("slug").values_list("slug", flat=True).first()
 
 
+def _project(user: User) -> str | None:
+    return Project.objects.visible_to(user).order_by("slug").values_list("slug", flat=True).first()
+
+
+def _department(user: User) -> str | None:
+    if not user.sees_everything:
+        return None
+    return Department.objects.order_by("slug").values_list("slug", flat=True).first()
+
+
 def _plan(_user: User) -> int | None:
     return ZonePlan.objects.order_by("-pk").values_list("pk", flat=True).first()
 
@@ -86,6 +96,8 @@ SAMPLES: Final[dict[str, Callable[[User], Any]]] = {
     "job.pk": _job,
     "queue.act": lambda _user: "hold",
     "plan.pk": _plan,
+    "quota.slug": _project,
+    "department.slug": _department,
     "hostname": _hostname,
     "uuid": _uuid,
     "slug": _zone,

@@ -3,7 +3,7 @@
 from django.urls import include, path
 
 from portal.api import metrics
-from portal.views import urls_account, urls_admin, urls_books, urls_frame, urls_jobs, urls_machines
+from portal.views import urls_account, urls_admin, urls_books, urls_frame, urls_jobs, urls_machines, urls_quota
 
 urlpatterns = [
     *urls_frame.urlpatterns,
@@ -11,6 +11,7 @@ urlpatterns = [
     *urls_jobs.urlpatterns,
     *urls_machines.urlpatterns,
     *urls_books.urlpatterns,
+    *urls_quota.urlpatterns,
     *urls_admin.urlpatterns,
     path("api/v1/", include("portal.api.urls")),
     path("healthz", metrics.healthz, name="healthz"),

@@ -64,7 +64,7 @@ class Holding:
 
 def holdings(row: Timed) -> list[Holding]:
     """What is open under a grant or a ceiling."""
-    values = {"projects": _projects(row), "resource": row.resource, "model": _model(row)}
+    values: dict[str, Any] = {"projects": _projects(row), "resource": row.resource, "model": _model(row)}
     with connection.cursor() as cursor:
         cursor.execute(HOLDING, values)
         return [Holding(*found) for found in cursor.fetchall()]

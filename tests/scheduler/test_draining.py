@@ -192,9 +192,7 @@ def _open(*pairs: tuple[int, int]) -> list[Holding]:
         ([], 3, []),
     ],
 )
-def test_the_fewest_and_of_these_the_least_loss(
-    pairs: list[tuple[int, int]], excess: int, wanted: list[int]
-) -> None:
+def test_the_fewest_and_of_these_the_least_loss(pairs: list[tuple[int, int]], excess: int, wanted: list[int]) -> None:
     assert sorted(one.attempt_id for one in victims(_open(*pairs), excess)) == wanted
 
 

@@ -209,9 +209,7 @@ def _words(job: Job) -> list[str]:
         ),
     ],
 )
-def test_a_job_that_waits_is_told_which_of_them_is_used_up(
-    limit: Callable[[Project], object], word: Refusal
-) -> None:
+def test_a_job_that_waits_is_told_which_of_them_is_used_up(limit: Callable[[Project], object], word: Refusal) -> None:
     flow.world(cards=4)
     limit(Project.objects.get(slug="vision"))
     flow.start(flow.long_job(asks=[CARD]))

@@ -69,13 +69,16 @@ class World:
         route = {p.name: str(p.pattern) for p in urls.urlpatterns}[name] or "no/such/address/"
         slug = {"project": "vision", "other": "outside", "none": "nope"}.get(which)
         query = f"?project={slug}" if name == "balance" and slug else ""
-        return route.replace("<int:pk>", str(ids.get(name, {}).get(which, 1))) + query
+        named = route.replace("<slug:slug>", {"other": "outside", "none": "nope"}.get(which, "vision"))
+        return named.replace("<int:pk>", str(ids.get(name, {}).get(which, 1))) + query
 
     def body(self, name: str, which: str) -> dict[str, Any] | None:
         slug = {"project": "vision", "other": "outside", "none": "nope"}.get(which, "vision")
         spec = {"project": slug, "name": "x", "asks": [{"form": "container"}], "command": ["x"], "simulated": True}
         return {
             "jobs": spec,
+            "what-if": spec,
+            "project-quota": {"resource": "cpu_milli", "amount": 5, "reason": "test"},
             "holds": {"node": "n1" if which == "own" else "nope", "reason": "test"},
             "hold-end": {"reason": "test"},
             "agent-reports": report(hostname="n1" if which == "own" else self.other_host),

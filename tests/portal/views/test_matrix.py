@@ -44,6 +44,10 @@ BODIES: dict[str, dict[str, str]] = {
     "zones-plan": {"mode": "list", "nodes": "n1", "to_zone": "elsewhere"},
     "plan-cancel": {"reason": "test"},
     "saved-add": {"save_as": "test"},
+    "quota-project": {"resource": "cpu_milli", "amount": "5"},
+    "quota-member": {"user": "researcher", "resource": "cpu_milli", "amount": "1", "reason": "test"},
+    "departments": {"slug": "another", "title": "Another"},
+    "department-change": {"what": "rename", "title": "Renamed"},
 }
 
 
@@ -77,6 +81,8 @@ class World:
             "plan": {"own": _plan(people["admin"]), "none": NOWHERE_ID},
             "help": {"own": "researcher", "none": "nothing"},
             "queue": {"own": "hold", "none": "nothing"},
+            "quota": {"own": "vision", "other": "outside", "none": "nowhere"},
+            "department": {"own": "research", "none": "nowhere"},
             "session": {
                 "own": self._browser(people["researcher"]).session.digest,  # type: ignore[attr-defined]
                 "other": self._browser(people["outsider"]).session.digest,  # type: ignore[attr-defined]

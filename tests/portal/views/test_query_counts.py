@@ -63,6 +63,8 @@ OBJECTS: dict[str, Callable[[], list[Any]]] = {
     "plan": lambda: [many_rows.plan(running=True)],
     "plan-undo": lambda: [many_rows.plan(running=False)],
     "audit-object": lambda: ["job", many_rows.gang().pk],
+    "quota-project": lambda: ["vision"],
+    "department": lambda: ["research"],
 }
 
 
@@ -103,6 +105,7 @@ VARIANTS: dict[str, dict[str, Callable[[], str]]] = {
     "zones": {"simulated": _simulated, "file": _file},
     "fleet-map": {"simulated": _simulated},
     "fleet-map-data": {"simulated": _simulated},
+    "quota": {"file": _file},
     "jobs": {"mine": lambda: "mine=on", "file": _file},
     "submit": {"clone": lambda: f"clone={many_rows.gang().pk}"},
     "queue": {"file": _file},
@@ -147,6 +150,8 @@ def _address(name: str, user: User) -> str:
 
 def _api_address(name: str) -> str:
     pattern = next(pattern for pattern in api_urls.urlpatterns if pattern.name == name)
+    if "slug" in pattern.pattern.converters:
+        return reverse(f"api:{name}", kwargs={"slug": "vision"})
     pk = (many_rows.busiest() if name == "node" else many_rows.gang()).pk
     return reverse(f"api:{name}", kwargs=dict.fromkeys(pattern.pattern.converters, pk))
 
