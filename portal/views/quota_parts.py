@@ -11,10 +11,11 @@ from typing import Any, Final
 from django.conf import settings
 from django.core import signing
 from django.db import connection
+from django.db.models import Model
 from django.utils.dateparse import parse_datetime
 from psycopg.types.range import TimestamptzRange
 
-from ledger import limits, member_limits, quota, roles
+from ledger import limits, quota, roles
 from ledger.clock import database_now
 from ledger.models import DepartmentCeiling, Job, MemberLimit, Project, QuotaGrant, User
 from ledger.quota import Terms
@@ -30,6 +31,14 @@ MOST_BEFORE: Final = 50  # former grants that the page of a project shows
 USES: Final = """
 SELECT g.id, ledger_projects_use(ARRAY[g.project_id], g.resource, g.model, coalesce(g.counted_from, lower(g.period)))
 FROM ledger_quotagrant g WHERE g.id = ANY (%s::bigint[])
+"""
+CEILING_USES: Final = """
+SELECT c.id, ledger_projects_use(ledger_department_projects(c.department_id), c.resource, '',
+    coalesce(c.counted_from, lower(c.period))) FROM ledger_departmentceiling c WHERE c.id = ANY (%s::bigint[])
+"""
+LIMIT_USES: Final = """
+SELECT l.id, ledger_member_used(l.project_id, l.user_id, l.resource) FROM ledger_memberlimit l
+WHERE l.id = ANY (%s::bigint[])
 """
 CHANGED: Final = """
 SELECT g.project_id, g.resource, max(at) FROM ledger_quotagrant g
@@ -58,9 +67,8 @@ class GrantRow:
 
 def grant_rows(grants: Sequence[QuotaGrant]) -> list[GrantRow]:
     """With use and clock, in two queries whatever their number."""
+    uses = _uses(USES, grants)
     with connection.cursor() as cursor:
-        cursor.execute(USES, [[grant.pk for grant in grants]])
-        uses = dict(cursor.fetchall())
         cursor.execute(CHANGED, [sorted({grant.project_id for grant in grants})])
         changed = {(project, resource): at for project, resource, at in cursor.fetchall()}
     now, window = database_now(), dt.timedelta(hours=settings.QUOTA_WINDOW_HOURS)
@@ -69,6 +77,13 @@ def grant_rows(grants: Sequence[QuotaGrant]) -> list[GrantRow]:
         at = changed[grant.project_id, grant.resource]
         rows.append(GrantRow(grant, uses[grant.pk], at, at + window if at + window > now else None))
     return rows
+
+
+def _uses(query: str, rows: Sequence[Model]) -> dict[int, int]:
+    """By row, in one query."""
+    with connection.cursor() as cursor:
+        cursor.execute(query, [[row.pk for row in rows]])
+        return dict(cursor.fetchall())
 
 
 def standing(project: Project) -> list[GrantRow]:
@@ -89,11 +104,8 @@ class CeilingRow:
 
 
 def ceiling_rows(ceilings: Sequence[DepartmentCeiling]) -> list[CeilingRow]:
-    rows = []
-    for ceiling in ceilings:
-        below, since = limits.projects_below(ceiling.department_id), limits.since_of(ceiling)
-        rows.append(CeilingRow(ceiling, limits.used(below, ceiling.resource, since=since)))
-    return rows
+    uses = _uses(CEILING_USES, ceilings)
+    return [CeilingRow(ceiling, uses[ceiling.pk]) for ceiling in ceilings]
 
 
 def ceilings_over(project: Project) -> list[CeilingRow]:
@@ -110,7 +122,9 @@ def limits_of_members(project: Project, viewer: User) -> list[dict[str, Any]]:
     )
     if not (roles.manages(project.pk, viewer) or viewer.sees_everything):
         rows = rows.filter(user=viewer)
-    return [{"limit": row, "used": member_limits.used(project.pk, row.user_id, row.resource)} for row in rows]
+    found = list(rows)
+    uses = _uses(LIMIT_USES, found)
+    return [{"limit": row, "used": uses[row.pk]} for row in found]
 
 
 def effects(rows: Sequence[GrantRow], project: Project) -> list[tuple[list[GrantRow], Span, Span]]:

@@ -105,7 +105,7 @@ class Rows:
         ):
             about = {"resource": resource, "amount": long, "period": (now, None), "reason": "test", "by": by}
             DepartmentCeiling.objects.create(department=place, **about)
-        past = (now - dt.timedelta(days=n + 2), now - dt.timedelta(days=n + 1))
+        past = (now - dt.timedelta(days=n + 2), now - dt.timedelta(days=n + 2, hours=-12))
         DepartmentCeiling.objects.create(
             department=research, resource=Resource.CPU_MILLI, amount=1, period=past, reason="x", by=by
         )
