@@ -24,11 +24,16 @@ TAKES_OF: Final = (  # whether an allocation takes of what is limited
 TAKES: Final = f"upper_inf(a.period) AND lower(a.period) > lower(g.period) AND {TAKES_OF}"
 TAKES_ANY: Final = TAKES.replace("g.model", "''")
 TAKES_OF_LIMIT: Final = TAKES_OF.replace("g.model", "''").replace("g.resource", "l.resource")
+ABOVE: Final = "g.period @> clock_timestamp() AND u.use > g.amount AND g.drain_at IS NULL"
+UNBOUND: Final = (
+    "g.period @> clock_timestamp() AND g.used_at_most < u.use "
+    "AND (g.bound_until IS NULL OR g.bound_until > clock_timestamp())"
+)
 INVARIANTS: Final[dict[str, tuple[str, str]]] = {
     "I14-quota": (
         "no project holds more than its grant, unless it drains or the grant came later than what it holds",
         f"SELECT g.project_id, g.resource, g.model, g.amount, u.use FROM ledger_quotagrant g {GRANT_USE} "  # noqa: S608
-        "WHERE g.period @> now() AND g.resource <> 'card_milli_s' AND u.use > g.amount AND g.drain_at IS NULL "
+        f"WHERE {ABOVE} AND g.resource <> 'card_milli_s' "
         f"AND EXISTS (SELECT 1 FROM ledger_allocation a WHERE a.project_id = g.project_id AND {TAKES})",
     ),
     "I14-budget": (
@@ -41,25 +46,25 @@ INVARIANTS: Final[dict[str, tuple[str, str]]] = {
         "JOIN ledger_attempt t ON t.id = a.attempt_id JOIN ledger_job j ON j.id = t.job_id "
         "WHERE a.project_id = g.project_id AND g.model IN ('', c.model) "
         "AND a.period && tstzrange(coalesce(g.counted_from, lower(g.period)), NULL)) AS u "
-        "WHERE g.resource = 'card_milli_s' AND g.period @> now() AND u.use > g.amount AND g.drain_at IS NULL "
+        f"WHERE {ABOVE} AND g.resource = 'card_milli_s' "
         f"AND EXISTS (SELECT 1 FROM ledger_allocation a WHERE a.project_id = g.project_id AND {TAKES})",
     ),
     "I14-quota-bound": (
         "no grant takes more to be free than is",
         f"SELECT g.project_id, g.resource, g.used_at_most, u.use FROM ledger_quotagrant g {GRANT_USE} "  # noqa: S608
-        "WHERE g.period @> now() AND g.used_at_most < u.use AND (g.bound_until IS NULL OR g.bound_until > now())",
+        f"WHERE {UNBOUND}",
     ),
     "I14-ceiling": (
         "no department's projects hold more than its ceiling, unless they drain or the ceiling came later",
         f"SELECT g.department_id, g.resource, g.amount, u.use FROM ledger_departmentceiling g {CEILING_USE} "  # noqa: S608
-        "WHERE g.period @> now() AND g.resource <> 'card_milli_s' AND u.use > g.amount AND g.drain_at IS NULL "
+        f"WHERE {ABOVE} AND g.resource <> 'card_milli_s' "
         "AND EXISTS (SELECT 1 FROM ledger_allocation a WHERE a.project_id = "
         f"ANY (ledger_department_projects(g.department_id)) AND {TAKES_ANY})",
     ),
     "I14-ceiling-bound": (
         "no ceiling takes more to be free than is",
         f"SELECT g.department_id, g.resource, g.used_at_most, u.use FROM ledger_departmentceiling g {CEILING_USE} "  # noqa: S608
-        "WHERE g.period @> now() AND g.used_at_most < u.use AND (g.bound_until IS NULL OR g.bound_until > now())",
+        f"WHERE {UNBOUND}",
     ),
     "I14-member-limit": (
         "no person holds more in a project than their limit, unless the limit came later; and its bound holds",

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from time import monotonic
+from types import MappingProxyType
 from typing import Any
 
 from django.db import connection, transaction
@@ -27,6 +28,7 @@ PLACEMENT_LOCK = 7_130_002
 ROUNDS = 5  # a refused placement is tried again at once, with what the database knows now
 BUDGET_S = 5.0
 FINAL_FOR_NOW = (*REFUSALS, Refusal.PROJECT_ENDED)  # looking again in the same tick changes nothing
+NOTHING: Mapping[int, Refusal] = MappingProxyType({})
 REFRESH = dt.timedelta(seconds=20)  # an unchanged reason is stamped again this often
 RECORD = """
 INSERT INTO scheduler_decision AS d (job_id, at, first_at, count, rule, policy, seed, workload_id, reasons, never,
@@ -121,7 +123,7 @@ def _rounds() -> dict[str, Any]:
 
 
 def _record_waiting(
-    snap: Snapshot, proposal: Plan, refused: Mapping[int, Refusal], over: Mapping[int, Refusal]
+    snap: Snapshot, proposal: Plan, refused: Mapping[int, Refusal], over: Mapping[int, Refusal] = NOTHING
 ) -> None:
     """Store why each job waits, its place in the queue and what is kept for it, but only when that changed or grew
     old. Jobs that the database refused and the plan therefore leaves out come last. The engine knows of `over` that
