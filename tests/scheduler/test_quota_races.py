@@ -192,6 +192,22 @@ def test_a_ceiling_that_comes_while_work_is_placed() -> None:
     assert invariants.check() == []
 
 
+def test_two_moves_at_once_make_no_ring() -> None:
+    by = act()
+    for number in range(6):
+        one, other = (
+            departments.create_department(slug=f"{name}-{number}", title=name, parent=None, act=by) for name in "ab"
+        )
+        answers = at_once(
+            [
+                lambda one=one, other=other: departments.move_department(department=one, parent=other, act=by),
+                lambda one=one, other=other: departments.move_department(department=other, parent=one, act=by),
+            ]
+        )
+        assert [answer.code for answer in answers if isinstance(answer, Refused)] == ["cyclic"], answers
+    assert invariants.check() == []
+
+
 def _words(job: Job) -> list[str]:
     return [word for ask in Decision.objects.get(job=job, attempt=None).reasons for word in ask]
 
