@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from django.db import connection, transaction
 
-from ledger import quarters
+from ledger import quarters, quota_invariants
 from ledger.clock import database_now
 
 INVARIANTS: Final[dict[str, tuple[str, str]]] = {
@@ -79,18 +79,7 @@ INVARIANTS: Final[dict[str, tuple[str, str]]] = {
         "SELECT s.id FROM ledger_cardshare s JOIN ledger_allocation a ON a.id = s.allocation_id "
         "WHERE s.period <> a.period OR s.node_id <> a.node_id",
     ),
-    "I14-quota": (
-        "no project holds more than its grant",
-        "SELECT g.project_id, g.resource, g.amount, ledger_quota_used(g.project_id, g.resource) "
-        "FROM ledger_quotagrant g WHERE g.period @> now() AND ledger_quota_used(g.project_id, g.resource) > g.amount "
-        "AND lower(g.period) <= (SELECT max(lower(a.period)) FROM ledger_allocation a "
-        "WHERE a.project_id = g.project_id AND upper_inf(a.period))",
-    ),
-    "I14-quota-bound": (
-        "no grant takes more to be free than is",
-        "SELECT project_id, resource, used_at_most, ledger_quota_used(project_id, resource) FROM ledger_quotagrant "
-        "WHERE period @> now() AND used_at_most < ledger_quota_used(project_id, resource)",
-    ),
+    **quota_invariants.INVARIANTS,
     "I15-seats": (
         "every card sits in at most one seat now, and every share's card sat in its seat all the while",
         "SELECT s.id FROM ledger_cardshare s JOIN ledger_cardseat t ON t.id = s.seat_id WHERE NOT t.period @> s.period",

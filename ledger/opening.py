@@ -1,8 +1,8 @@
 """How attempts begin: many at once, each of a queued job, with their allocations and shares, or none where the database
 refuses one. With ledger.book the only writer of these rows.
 
-A step inside a durable transaction that its caller in scheduler opens, as those of ledger.book. Lock order: projects,
-nodes by id, then the jobs.
+A step inside a durable transaction that its caller in scheduler opens, as those of ledger.book. Lock order: departments
+from the root down, projects, nodes by id, then the jobs.
 """
 
 from __future__ import annotations
@@ -23,6 +23,15 @@ from ledger.models import Allocation, Attempt, CardShare, Job
 from ledger.vocabulary import Form, JobState
 
 # keys come as one array each: a placeholder for every key costs more than what is done with it
+# only those that have a ceiling, from the root down: most projects stand under none
+LOCK_DEPARTMENTS = """
+WITH capped AS (SELECT DISTINCT department_id FROM ledger_departmentceiling WHERE period @> clock_timestamp()),
+above AS (SELECT ledger_department_chain(department_id) AS ids FROM ledger_project
+    WHERE id = ANY (%s::bigint[]) AND EXISTS (SELECT FROM capped))
+SELECT FROM ledger_department d
+WHERE d.id IN (SELECT department_id FROM capped) AND d.id IN (SELECT unnest(ids) FROM above)
+ORDER BY cardinality(ledger_department_chain(d.id)), d.id FOR NO KEY UPDATE OF d
+"""
 LOCK_PROJECTS = "SELECT FROM ledger_project WHERE id = ANY (%s::bigint[]) ORDER BY id FOR NO KEY UPDATE"
 LOCK_NODES = "SELECT FROM ledger_node WHERE id = ANY (%s::bigint[]) ORDER BY id FOR NO KEY UPDATE"
 START_JOBS = """
@@ -115,8 +124,10 @@ class OpenedAttempt:
 
 def lock_for_opening(project_ids: Iterable[int], node_ids: Iterable[int]) -> dt.datetime:
     """Lock what will be consumed, in the house order, and return the instant from which periods may start."""
+    projects = sorted(set(project_ids))
     with connection.cursor() as cursor:
-        cursor.execute(LOCK_PROJECTS, [sorted(set(project_ids))])
+        cursor.execute(LOCK_DEPARTMENTS, [projects])
+        cursor.execute(LOCK_PROJECTS, [projects])
         cursor.execute(LOCK_NODES, [sorted(set(node_ids))])
     return database_now()
 

@@ -14,7 +14,7 @@ from django.core.validators import slug_re
 from django.db import IntegrityError, transaction
 from django.utils.translation import gettext as _
 
-from ledger import audit, roles
+from ledger import audit, departments, roles
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.errors import Conflict, Forbidden, Refused
@@ -120,6 +120,8 @@ def change_inside(project_id: int, given: dict[str, Any], act: Act) -> Project:
         changes["state"] = project.state
         project.ending_since = project.end_ordered_at = None
         changes |= {"ending_since": None, "end_ordered_at": None}
+    if "department" in changes:
+        departments.check_room(Project.objects.get(pk=project_id), changes["department"])
     project.save(update_fields=list(changes))
     _record(project, "project.changed", act, before=before, after=_told(changes))
     return project

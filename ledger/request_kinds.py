@@ -5,17 +5,18 @@ from __future__ import annotations
 import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from django.utils.translation import gettext as _
 
-from ledger import projects
+from ledger import projects, quota
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.errors import Conflict, Forbidden, Refused
-from ledger.models import Department, Membership, Project, ProjectRequest, User
+from ledger.models import Department, Membership, Project, ProjectRequest, QuotaGrant, User
 from ledger.roles import role_in
-from ledger.vocabulary import ProjectRole, RequestKind
+from ledger.vocabulary import ProjectRole, RequestKind, Resource
 
 Details = Mapping[str, Any]
 
@@ -117,7 +118,63 @@ class NewProject(Kind):
         return projects.open_inside(request.details["slug"], request.by, given, act)
 
 
+class Quota(Kind):
+    """More of a resource that a grant limits; what is guaranteed and the weight stay as they are."""
+
+    def check(self, project: Project | None, details: Details, author: User) -> dict[str, Any]:
+        here = _of_members(project, author)
+        terms = self._terms(details)
+        quota.check_terms(terms)
+        now = self._now(here, terms)
+        if now is None:
+            text = _("Nothing limits this resource of the project, so there is nothing to ask for.")
+            raise Refused(text, field="resource", code="not_limited")
+        if terms.amount <= now.amount:
+            text = _("Ask for more than the project has: %(n)d.") % {"n": now.amount}
+            raise Refused(text, field="amount", code="not_more")
+        return {"resource": str(terms.resource), "model": terms.model, "amount": terms.amount}
+
+    def _terms(self, details: Details) -> quota.Terms:
+        resource, amount = _text(details, "resource"), details.get("amount")
+        if resource not in list(Resource):
+            known = ", ".join(Resource)
+            raise Refused(_("Known are: %(known)s.") % {"known": known}, field="resource", code="unknown")
+        if not isinstance(amount, int) or isinstance(amount, bool):
+            raise Refused(_("Give a whole number."), field="amount", code="invalid")
+        return quota.Terms(Resource(resource), amount, model=_text(details, "model"))
+
+    def _now(self, project: Project, terms: quota.Terms) -> QuotaGrant | None:
+        rows = QuotaGrant.objects.filter(project=project, resource=terms.resource, model=terms.model)
+        return rows.filter(period__contains=database_now()).first()
+
+    def is_large(self, project: Project | None, details: Details, cards: int, days: int) -> bool:
+        in_a_card = IN_A_CARD.get(Resource(details["resource"]))
+        before = self._now(_known(project), self._terms(details))
+        more = details["amount"] - (before.amount if before else 0)
+        return in_a_card is not None and more > cards * in_a_card
+
+    def before(self, project: Project | None, details: Details) -> dict[str, Any]:
+        terms = self._terms(details)
+        now = self._now(_known(project), terms)
+        return {"resource": str(terms.resource), "model": terms.model, "amount": now.amount if now else None}
+
+    def carry_out(self, request: ProjectRequest, act: Act) -> Project:
+        here, terms = _project(request), self._terms(request.details)
+        if (now := self._now(here, terms)) is not None:
+            terms = replace(terms, guaranteed=now.guaranteed, weight=now.weight, until=now.period.upper)
+        quota.set_inside(here, terms, act, override=act.reason)
+        return here
+
+
+# how much of a resource counts as a card, for the question how many people have to approve
+IN_A_CARD: Final[Mapping[Resource, float]] = {
+    Resource.CARD_MILLI: 1000,
+    Resource.CARD_MEMORY_MIB: 80 * 1024,
+    Resource.WHOLE_NODES: 1 / 8,
+    Resource.CARD_MILLI_S: 1000 * 30 * 86_400,  # for a month
+}
 KINDS: Final[Mapping[RequestKind, Kind]] = {
+    RequestKind.QUOTA: Quota(),
     RequestKind.EXTENSION: Extension(),
     RequestKind.JOIN: Join(),
     RequestKind.NEW_PROJECT: NewProject(),

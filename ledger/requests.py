@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils.translation import gettext as _
 
-from ledger import audit, roles
+from ledger import audit, limits, roles
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.errors import Conflict, Forbidden, Refused
@@ -183,8 +183,11 @@ def close_inside(project: Project, reason: str) -> int:
 
 
 def _locked(request: ProjectRequest) -> ProjectRequest:
-    """The request under its lock, after that of its project; Conflict when it is no longer open."""
+    """The request under its lock, after those of its project and of the departments above it; Conflict when it is no
+    longer open."""
     if request.project_id is not None:
+        above = Project.objects.values_list("department", flat=True).get(pk=request.project_id)
+        limits.lock_departments(limits.chain(above))
         lock_project(request.project_id)
     found = ProjectRequest.objects.select_for_update(no_key=True).get(pk=request.pk)
     if found.state != RequestState.OPEN:

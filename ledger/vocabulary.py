@@ -207,13 +207,19 @@ class SiteRole(StrEnum):
 
 
 class Resource(StrEnum):
-    """What a QuotaGrant limits, held at the same time by all live allocations of a project, in every form."""
+    """What a QuotaGrant limits, in every form: what all live allocations of a project hold at the same time, and in
+    CARD_MILLI_S what they use up over time."""
 
     CARD_MILLI = "card_milli"  # thousandths of a card, each share rounded up
     CARD_MEMORY_MIB = "card_memory_mib"
     WHOLE_NODES = "whole_nodes"
     CPU_MILLI = "cpu_milli"
     HOST_MEMORY_MIB = "host_memory_mib"
+    CARD_MILLI_S = "card_milli_s"  # milli-card-seconds: set aside at the start for the whole walltime
+
+
+OF_CARDS: Final = frozenset({Resource.CARD_MILLI, Resource.CARD_MEMORY_MIB, Resource.CARD_MILLI_S})  # by model, too
+AT_ONCE: Final = frozenset(Resource) - {Resource.CARD_MILLI_S}
 
 
 class Account(StrEnum):
@@ -287,6 +293,8 @@ class Refusal(StrEnum):
     UNLIKE = "unlike"  # the nodes don't stand to each other as those of the job which it is to be like
     ASK_LATER = "ask_later"  # this ask counts only after its waiting time
     QUOTA = "quota"  # the project's quota is used up
+    CEILING = "ceiling"  # the ceiling of its department, or of one above, is reached
+    MEMBER_LIMIT = "member_limit"  # the person's own limit inside the project is reached
     PROJECT_ENDED = "project_ended"
     HELD_BY_OPERATOR = "held_by_operator"  # the job waits until an operator releases it
     LOST_RACE = "lost_race"  # the database refused the placement; tried again at once

@@ -267,14 +267,6 @@ TOKEN_STATES: Final[Mapping[StrEnum, Look]] = {
     TokenState.REVOKED: Look(pgettext_lazy("token state", "revoked"), "⊘", "quiet"),
 }
 
-RESOURCES: Final[Mapping[StrEnum, Look]] = {
-    Resource.CARD_MILLI: Look(pgettext_lazy("resource", "cards (thousandths)")),
-    Resource.CARD_MEMORY_MIB: Look(pgettext_lazy("resource", "card memory (MiB)")),
-    Resource.WHOLE_NODES: Look(pgettext_lazy("resource", "whole machines")),
-    Resource.CPU_MILLI: Look(pgettext_lazy("resource", "CPU (thousandths of a core)")),
-    Resource.HOST_MEMORY_MIB: Look(pgettext_lazy("resource", "host memory (MiB)")),
-}
-
 ZONE_PLANS: Final[Mapping[StrEnum, Look]] = {
     PlanState.RUNNING: Look(pgettext_lazy("zone plan", "at work"), "▶", "go"),
     PlanState.DONE: Look(pgettext_lazy("zone plan", "done"), "✓", "good"),
@@ -292,6 +284,15 @@ ZONE_MOVES: Final[Mapping[StrEnum, Look]] = {
     MoveState.DRAINING: Look(pgettext_lazy("zone move", "draining"), "⇣", "warn"),
     MoveState.MOVED: Look(pgettext_lazy("zone move", "moved"), "✓", "good"),
     MoveState.DROPPED: Look(pgettext_lazy("zone move", "stayed"), "⊘", "quiet"),
+}
+
+RESOURCES: Final[Mapping[StrEnum, Look]] = {
+    Resource.CARD_MILLI: Look(pgettext_lazy("resource", "cards at once")),
+    Resource.CARD_MEMORY_MIB: Look(pgettext_lazy("resource", "card memory at once")),
+    Resource.WHOLE_NODES: Look(pgettext_lazy("resource", "whole machines at once")),
+    Resource.CPU_MILLI: Look(pgettext_lazy("resource", "CPU cores at once")),
+    Resource.HOST_MEMORY_MIB: Look(pgettext_lazy("resource", "host memory at once")),
+    Resource.CARD_MILLI_S: Look(pgettext_lazy("resource", "card-hours")),
 }
 
 BREACHES: Final[Mapping[StrEnum, Look]] = {
@@ -333,6 +334,8 @@ REFUSALS: Final[Mapping[StrEnum, Text]] = {
     Refusal.UNLIKE: _("they don't stand to each other as those of the job to compare with"),
     Refusal.ASK_LATER: _("this wish counts only after its waiting time"),
     Refusal.QUOTA: _("the project's quota is used up"),
+    Refusal.CEILING: _("the ceiling of the project's department is reached"),
+    Refusal.MEMBER_LIMIT: _("the person's own limit inside the project is reached"),
     Refusal.PROJECT_ENDED: _("the project has ended"),
     Refusal.HELD_BY_OPERATOR: _("an operator holds the job back until it is released"),
     Refusal.LOST_RACE: _("another job took the place first; tried again at once"),

@@ -11,6 +11,7 @@ from django.urls import NoReverseMatch, URLPattern, reverse
 from ledger.models import (
     AuditEvent,
     Card,
+    Department,
     Invitation,
     Job,
     Membership,
@@ -103,6 +104,12 @@ def _zone(_user: User) -> str | None:
     return Zone.objects.order_by("slug").values_list("slug", flat=True).first()
 
 
+def _department(user: User) -> str | None:
+    if not user.sees_everything:
+        return None
+    return Department.objects.order_by("slug").values_list("slug", flat=True).first()
+
+
 def _plan(_user: User) -> int | None:
     return ZonePlan.objects.order_by("-pk").values_list("pk", flat=True).first()
 
@@ -132,6 +139,8 @@ SAMPLES: Final[dict[str, Callable[[User], Any]]] = {
     "plan.pk": _plan,
     "reclaim.slug": _ending,
     "receipt.pk": _receipt,
+    "quota.slug": _project,
+    "department.slug": _department,
     "hostname": _hostname,
     "uuid": _uuid,
     "slug": _zone,

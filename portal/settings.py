@@ -215,6 +215,7 @@ CELERY_TASK_ROUTES = {
     "ledger.expire_requests": {"queue": "books"},
     "scheduler.reclaim": {"queue": "books"},
     "scheduler.tell": {"queue": "books"},
+    "scheduler.drain_quota": {"queue": "inventory"},
     "ledger.seal_audit": {"queue": "books"},
     "ledger.roll_up": {"queue": "books"},
     "ledger.check_books": {"queue": "books"},
@@ -237,6 +238,7 @@ CELERY_BEAT_SCHEDULE = {
     "expire-requests": every(300, "ledger.expire_requests"),
     "reclaim": every(10, "scheduler.reclaim"),
     "tell": every(10, "scheduler.tell"),
+    "drain-quota": every(30, "scheduler.drain_quota"),
     "seal-audit": every(5, "ledger.seal_audit"),
     "roll-up": every(60, "ledger.roll_up"),
     "check-books": every(60, "ledger.check_books"),
@@ -245,6 +247,8 @@ CELERY_BEAT_SCHEDULE = {
 TWO_PERSONS_CARDS = env.integer("TWO_PERSONS_CARDS", 64)  # requests for more cards than this need two approvals
 TWO_PERSONS_DAYS = env.integer("TWO_PERSONS_DAYS", 366)  # and those for more days
 ZONE_WINDOW_HOURS = env.number("ZONE_WINDOW_HOURS", 48.0)  # how long the zones of a zone plan are observed
+QUOTA_WINDOW_HOURS = env.number("QUOTA_WINDOW_HOURS", 48.0)  # how long the effect of a change of quota is observed
+QUOTA_DRAIN_MIN_HOURS = env.number("QUOTA_DRAIN_MIN_HOURS", 24.0)  # what a cut leaves running work at least
 
 # The end of a project: what its jobs have from the checkpoint signal to the forced stop, and where its notices go.
 PROJECT_STOP_GRACE_S = env.integer("PROJECT_STOP_GRACE_S", 60)

@@ -12,6 +12,7 @@ from portal.views import (
     urls_machines,
     urls_people,
     urls_projects,
+    urls_quota,
     urls_reclaim,
 )
 
@@ -22,6 +23,7 @@ urlpatterns = [
     *urls_machines.urlpatterns,
     *urls_projects.urlpatterns,
     *urls_books.urlpatterns,
+    *urls_quota.urlpatterns,
     *urls_admin.urlpatterns,
     *urls_people.urlpatterns,
     *urls_reclaim.urlpatterns,

@@ -34,6 +34,8 @@ TURN_S = 0.0002
 PARTS = 8  # of a batch that is refused without a word on which: fewer or more of them cost more
 CONSTRAINT_REFUSALS: Mapping[str, Refusal] = {
     "quota_never_exceeded": Refusal.QUOTA,
+    "ceiling_never_exceeded": Refusal.CEILING,
+    "member_limit_never_exceeded": Refusal.MEMBER_LIMIT,
     "project_takes_work": Refusal.PROJECT_ENDED,
     "card_not_held": Refusal.CARD_HELD,
     "node_not_held": Refusal.NODE_HELD,
@@ -155,12 +157,13 @@ class _Work:
     ) -> list[OpenedAttempt]:
         """What the database takes of these, which it does not take all together. A node that is down or a quota that
         is used up refuses many at once: the database says which, or they are counted. Else part after part is tried."""
-        within, over = quota.split(orders) if reason == Refusal.QUOTA else ([], [])
+        over = quota.split(orders) if reason in quota.REFUSALS else {}
         if over:
+            within = [order for order in orders if order.job_id not in over]
             opened = self.open(within, now)
             if len(opened) < len(within):  # what gave way for another reason has left room
-                return opened + self.open(over, now)
-            refused = {order.job_id: Refusal.QUOTA for order in over}
+                return opened + self.open([order for order in orders if order.job_id in over], now)
+            refused = over
         elif refused:
             opened = self.open([order for order in orders if order.job_id not in refused], now)
         else:

@@ -8,7 +8,9 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from time import monotonic
+from types import MappingProxyType
 from typing import Any
 
 from django.db import connection, transaction
@@ -19,13 +21,14 @@ from scheduler import snapshot
 from scheduler.commit import Committed, commit_as_decided
 from scheduler.engine.plan import Desk
 from scheduler.engine.types import Plan, Reservation, Snapshot, Waiting
-from scheduler.quota import over_quota
+from scheduler.quota import REFUSALS, over_quota
 from scheduler.snapshot import QueuedJob
 
 PLACEMENT_LOCK = 7_130_002
 ROUNDS = 5  # a refused placement is tried again at once, with what the database knows now
 BUDGET_S = 5.0
-FINAL_FOR_NOW = (Refusal.QUOTA, Refusal.PROJECT_ENDED)  # looking again in the same tick changes nothing
+FINAL_FOR_NOW = (*REFUSALS, Refusal.PROJECT_ENDED)  # looking again in the same tick changes nothing
+NOTHING: Mapping[int, Refusal] = MappingProxyType({})
 REFRESH = dt.timedelta(seconds=20)  # an unchanged reason is stamped again this often
 RECORD = """
 INSERT INTO scheduler_decision AS d (job_id, at, first_at, count, rule, policy, seed, workload_id, reasons, never,
@@ -91,7 +94,8 @@ def _rounds() -> dict[str, Any]:
         if not jobs:
             break
         # what the database refused for good would only take room from the others in the next round
-        snap = snapshot.read([job for job in jobs if job.pk not in total.refused_jobs], over_quota(jobs))
+        over = over_quota(jobs)
+        snap = snapshot.read([job for job in jobs if job.pk not in total.refused_jobs], over.keys())
         fleet = snapshot.fleet_of(snap.nodes)
         desk = Desk(
             fleet,
@@ -107,7 +111,7 @@ def _rounds() -> dict[str, Any]:
         total.refused.update(done.refused)
         total.refused_jobs |= {job: why for job, why in done.refused_jobs.items() if why in FINAL_FOR_NOW}
         refused = total.refused_jobs | done.refused_jobs
-        _record_waiting(snap, desk.plan(), refused)
+        _record_waiting(snap, desk.plan(), refused, over)
         if not done.refused or monotonic() - started > BUDGET_S:
             break
     return {
@@ -118,10 +122,16 @@ def _rounds() -> dict[str, Any]:
     }
 
 
-def _record_waiting(snap: Snapshot, proposal: Plan, refused: Mapping[int, Refusal]) -> None:
+def _record_waiting(
+    snap: Snapshot, proposal: Plan, refused: Mapping[int, Refusal], over: Mapping[int, Refusal] = NOTHING
+) -> None:
     """Store why each job waits, its place in the queue and what is kept for it, but only when that changed or grew
-    old. Jobs that the database refused and the plan therefore leaves out come last."""
+    old. Jobs that the database refused and the plan therefore leaves out come last. The engine knows of `over` that
+    something is used up, and not what."""
     waiting = {w.job_id: w for w in proposal.waiting}
+    for job_id in over.keys() & waiting.keys():
+        counts = [sum(ask.values()) for ask in waiting[job_id].by_ask]
+        waiting[job_id] = replace(waiting[job_id], by_ask=tuple({over[job_id]: n} for n in counts))
     for job_id, reason in refused.items():
         waiting[job_id] = Waiting(job_id=job_id, by_ask=({reason: 1},))
     order = [waiting[job_id] for job_id in dict.fromkeys((*proposal.order, *refused)) if job_id in waiting]

@@ -1,105 +1,257 @@
-"""What is left of the projects' grants, and what work would take of it. Only to explain and to save work: the database
-decides at commit."""
+"""What is left of grants, ceilings and members' limits, and what work would take of it. Only to explain and to save
+work: the database decides at commit."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 from django.db import connection
 
-from ledger.models import Job
+from ledger.models import Card, Job, Node
 from ledger.opening import AttemptOrder
-from ledger.vocabulary import AskForm, Form, Resource
+from ledger.units import Request, card_milli, units
+from ledger.vocabulary import OF_CARDS, Form, Refusal, Resource
 from scheduler import snapshot
 from scheduler.engine.types import Ask, JobView
 from scheduler.snapshot import QueuedJob
 
-QUOTA_LEFT = """
-SELECT project_id, resource, amount - {used} FROM ledger_quotagrant
-WHERE period @> clock_timestamp() AND project_id = ANY (%s::bigint[])
+REFUSALS: Final = (Refusal.QUOTA, Refusal.CEILING, Refusal.MEMBER_LIMIT)
+LEFT: Final = """
+SELECT 'quota', ARRAY[g.project_id], NULL::bigint, g.resource, g.model, g.amount, g.amount - {grant}
+FROM ledger_quotagrant g WHERE g.period @> clock_timestamp() AND g.project_id = ANY (%(projects)s::bigint[])
+UNION ALL
+SELECT 'ceiling', p.ids, NULL, c.resource, '', c.amount, c.amount - {ceiling}
+FROM ledger_departmentceiling c CROSS JOIN LATERAL (SELECT array_agg(x.id) AS ids FROM ledger_project x
+    WHERE x.id = ANY (%(projects)s::bigint[]) AND c.department_id = ANY (ledger_department_chain(x.department_id))) AS p
+WHERE c.period @> clock_timestamp() AND p.ids IS NOT NULL
+UNION ALL
+SELECT 'member_limit', ARRAY[l.project_id], l.user_id, l.resource, '', l.amount, l.amount - {limit}
+FROM ledger_memberlimit l WHERE l.project_id = ANY (%(projects)s::bigint[])
 """
-USED = "ledger_quota_used(project_id, resource)"  # summed over all open shares
-Left = dict[tuple[int, str], int]  # by project and resource; what nothing limits is not in it
+EXACTLY: Final = {  # summed over all that is open
+    "grant": "CASE WHEN g.model = '' AND g.resource <> 'card_milli_s' THEN ledger_quota_used(g.project_id, g.resource) "
+    "ELSE ledger_projects_use(ARRAY[g.project_id], g.resource, g.model, coalesce(g.counted_from, lower(g.period))) END",
+    "ceiling": "ledger_projects_use(ledger_department_projects(c.department_id), c.resource, '', "
+    "coalesce(c.counted_from, lower(c.period)))",
+    "limit": "ledger_member_used(l.project_id, l.user_id, l.resource)",
+}
+SURELY: Final = {  # by the upper bound that each keeps of its use
+    name: f"CASE WHEN {row}.used_at_most IS NULL {late} THEN {EXACTLY[name]} ELSE {row}.used_at_most END"
+    for name, row, late in (
+        ("grant", "g", "OR g.bound_until < clock_timestamp()"),
+        ("ceiling", "c", "OR c.bound_until < clock_timestamp()"),
+        ("limit", "l", ""),
+    )
+}
+FACTS: Final = "SELECT id, by_id, walltime_s FROM ledger_job WHERE id = ANY (%s::bigint[])"
+Needs = Mapping[tuple[str, str], int]  # by resource and card model, "" = cards of every model
+Facts = tuple[int | None, int]  # whose job it is, and its walltime in seconds
+NOBODY: Final[Facts] = (None, 0)
 
 
-def quota_left(project_ids: Collection[int]) -> Left:
-    return _left(project_ids, USED)
+@dataclass(slots=True)
+class Limit:
+    """One thing that is limited. `user` None: whoever works in these projects."""
+
+    refusal: Refusal
+    projects: Sequence[int]
+    user: int | None
+    resource: str
+    model: str
+    amount: int
+    left: int
+
+    def takes(self, needs: Needs) -> int:
+        return needs.get((self.resource, self.model), 0)
+
+    def has_room(self, needs: Needs) -> bool:
+        """What takes nothing of it has room, also where more is used than may be."""
+        need = self.takes(needs)
+        return need == 0 or need <= self.left
 
 
-def _left(project_ids: Collection[int], used: str) -> Left:
-    with connection.cursor() as cursor:
-        cursor.execute(QUOTA_LEFT.format(used=used), [list(project_ids)])
-        return {(project_id, resource): amount for project_id, resource, amount in cursor.fetchall()}
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a job takes of one limit, of which `left` is left of `amount` now. Not `exact`: at least."""
+
+    refusal: Refusal
+    resource: str
+    model: str
+    takes: int
+    left: int
+    amount: int
+    exact: bool
 
 
-def over_quota(jobs: Sequence[Job | QueuedJob]) -> frozenset[int]:
-    """Jobs that no ask of theirs can start within what is left. What is surely left, by the upper bound that a grant
-    keeps of its use, is enough for most: only for the others the use is summed."""
-    surely = _left({job.project_id for job in jobs}, f"coalesce(used_at_most, {USED})")
-    doubtful = _without_room(jobs, surely)
+class Limits:
+    """All that limits these projects now, as `used` counts it."""
+
+    def __init__(self, project_ids: Collection[int], used: Mapping[str, str] = EXACTLY) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(LEFT.format(**used), {"projects": list(project_ids)})
+            self.all = [Limit(Refusal(word), *row) for word, *row in cursor.fetchall()]
+        self.by_project: dict[int, list[Limit]] = defaultdict(list)
+        for limit in self.all:
+            for project_id in limit.projects:
+                self.by_project[project_id].append(limit)
+
+    def of(self, project_id: int, user: int | None) -> list[Limit]:
+        return [limit for limit in self.by_project.get(project_id, ()) if limit.user in (None, user)]
+
+    def first_without_room(self, project_id: int, user: int | None, needs: Needs) -> Refusal | None:
+        return next((one.refusal for one in self.of(project_id, user) if not one.has_room(needs)), None)
+
+    def facts(self, jobs: Iterable[Any]) -> dict[int, Facts]:
+        """By job, where any of this goes by them; most limits don't."""
+        if not any(limit.user or limit.resource == Resource.CARD_MILLI_S for limit in self.all):
+            return {}
+        with connection.cursor() as cursor:
+            cursor.execute(FACTS, [[pk for pk in jobs if pk is not None]])
+            return {pk: (by, walltime_s) for pk, by, walltime_s in cursor.fetchall()}
+
+    def models(self, orders: Sequence[AttemptOrder]) -> dict[int, str]:
+        """By card, where a limit names a model."""
+        if not any(limit.model for limit in self.all):
+            return {}
+        cards = {share.card_id for order in orders for member in order.members for share in member.shares}
+        return dict(Card.objects.filter(pk__in=cards).values_list("pk", "model"))
+
+
+def over_quota(jobs: Sequence[Job | QueuedJob]) -> dict[int, Refusal]:
+    """Jobs that no ask of theirs can start within what is left, and what is used up. What is surely left, by the upper
+    bounds, is enough for most: only for the others the use is summed."""
+    doubtful = _without_room(jobs, Limits({job.project_id for job in jobs}, SURELY))
     if not doubtful:
-        return frozenset()
-    return frozenset(job.pk for job in _without_room(doubtful, quota_left({job.project_id for job in doubtful})))
+        return {}
+    jobs = [job for job in jobs if job.pk in doubtful]
+    return _without_room(jobs, Limits({job.project_id for job in jobs}))
 
 
-def _without_room(jobs: Sequence[Job | QueuedJob], left: Left) -> list[Job | QueuedJob]:
-    if not left:
-        return []
-    known: dict[tuple[Any, ...], bool] = {}  # most jobs of a long queue are like many others in it
-
-    def has_room(job: Job | QueuedJob) -> bool:
+def _without_room(jobs: Sequence[Job | QueuedJob], limits: Limits) -> dict[int, Refusal]:
+    if not limits.all:
+        return {}
+    known: dict[tuple[Any, ...], Refusal | None] = {}  # most jobs of a long queue are like many others in it
+    facts = limits.facts(job.pk for job in jobs)
+    found = {}
+    for job in jobs:
         view = snapshot.job_view(job)
-        alike = job.project_id, view.asks, view.cpu_milli, view.host_memory_mib
+        who, walltime_s = _facts(job, facts)
+        alike = job.project_id, view.asks, view.cpu_milli, view.host_memory_mib, who, walltime_s
         if alike not in known:
-            known[alike] = any(fits(job.project_id, at_least(view, ask), left) for ask in view.asks)
-        return known[alike]
+            all_needs = [needs_of(view, ask, walltime_s) for ask in view.asks]
+            refused = [limits.first_without_room(job.project_id, who, needs) for needs in all_needs]
+            known[alike] = None if None in refused else refused[0]
+        why = known[alike]
+        if why is not None:
+            found[job.pk] = why
+    return found
 
-    return [job for job in jobs if not has_room(job)]
+
+def _facts(job: Job | QueuedJob, known: Mapping[int, Facts]) -> Facts:
+    return (job.by_id, job.walltime_s) if isinstance(job, Job) else known.get(job.pk, NOBODY)
 
 
-def split(orders: Sequence[AttemptOrder]) -> tuple[list[AttemptOrder], list[AttemptOrder]]:
-    """The orders that fit into what is left, each after those before it, and the others."""
-    left = quota_left({order.project_id for order in orders})
-    within, over = [], []
+def split(orders: Sequence[AttemptOrder]) -> dict[int, Refusal]:
+    """The jobs of those orders that don't fit into what is left after the orders before them, and what is used up."""
+    limits = Limits({order.project_id for order in orders})
+    facts, models = limits.facts(order.job_id for order in orders), limits.models(orders)
+    over = {}
     for order in orders:
-        needs = taken_by(order)
-        if not fits(order.project_id, needs, left):
-            over.append(order)
+        who, walltime_s = facts.get(order.job_id, NOBODY)
+        needs = needs_of_order(order, walltime_s, models)
+        why = limits.first_without_room(order.project_id, who, needs)
+        if why is not None:
+            over[order.job_id] = why
             continue
-        within.append(order)
-        for resource, need in needs.items():
-            if (order.project_id, resource) in left:
-                left[order.project_id, resource] -= need
-    return within, over
+        for limit in limits.of(order.project_id, who):
+            limit.left -= limit.takes(needs)
+    return over
 
 
-def fits(project_id: int, needs: Mapping[Resource, int], left: Left) -> bool:
-    return all(left.get((project_id, resource), need) >= need for resource, need in needs.items())
-
-
-def at_least(job: JobView, ask: Ask) -> dict[Resource, int]:
+def at_least(job: JobView, ask: Ask, walltime_s: int = 0) -> dict[Resource, int]:
     """A lower bound of what an ask takes, wherever it is placed."""
-    whole = ask.form == AskForm.WHOLE
-    cards = ask.nodes * max(ask.cards_per_node, int(whole))  # a machine has at least one
-    return {
-        Resource.WHOLE_NODES: ask.nodes if whole else 0,
-        Resource.CARD_MEMORY_MIB: cards * ask.memory_mib,
-        Resource.CARD_MILLI: cards * (1000 if whole or ask.form == AskForm.BLOCK or not ask.memory_mib else 1),
-        Resource.CPU_MILLI: ask.nodes * job.cpu_milli,
-        Resource.HOST_MEMORY_MIB: ask.nodes * job.host_memory_mib,
-    }
+    return units(
+        Request(
+            ask.form,
+            nodes=ask.nodes,
+            cards_per_node=ask.cards_per_node,
+            memory_mib=ask.memory_mib,
+            cpu_milli=job.cpu_milli,
+            host_memory_mib=job.host_memory_mib,
+            walltime_s=walltime_s,
+        )
+    )
 
 
-def taken_by(order: AttemptOrder) -> dict[Resource, int]:
-    """What a placement takes, as ledger_quota_used counts it."""
-    needs = {
-        Resource.WHOLE_NODES: sum(member.form == Form.WHOLE for member in order.members),
-        Resource.CPU_MILLI: sum(member.cpu_milli for member in order.members),
-        Resource.HOST_MEMORY_MIB: sum(member.host_memory_mib for member in order.members),
-    }
-    shares = [(share.memory_mib, share.card_memory_mib) for member in order.members for share in member.shares]
-    if shares:  # the grants of cards are looked at where there are any
-        needs[Resource.CARD_MEMORY_MIB] = sum(mib for mib, _ in shares)
-        needs[Resource.CARD_MILLI] = sum(-(-mib * 1000 // of) for mib, of in shares)
+def needs_of(job: JobView, ask: Ask, walltime_s: int) -> Needs:
+    found = at_least(job, ask, walltime_s)
+    needs = {(str(resource), ""): need for resource, need in found.items()}
+    if ask.model:
+        needs |= {(str(resource), ask.model): found[resource] for resource in OF_CARDS}
+    return needs
+
+
+def taken_by(order: AttemptOrder, walltime_s: int = 0) -> dict[Resource, int]:
+    """What a placement takes, as the database counts it."""
+    needs = needs_of_order(order, walltime_s, {})
+    return {Resource(resource): need for (resource, _), need in needs.items()}
+
+
+def needs_of_order(order: AttemptOrder, walltime_s: int, models: Mapping[int, str]) -> Needs:
+    needs: dict[tuple[str, str], int] = defaultdict(int)
+    for member in order.members:
+        needs[Resource.WHOLE_NODES, ""] += member.form == Form.WHOLE
+        needs[Resource.CPU_MILLI, ""] += member.cpu_milli
+        needs[Resource.HOST_MEMORY_MIB, ""] += member.host_memory_mib
+        for share in member.shares:
+            milli = card_milli(share.memory_mib, share.card_memory_mib)
+            for model in {"", models.get(share.card_id, "")}:
+                needs[Resource.CARD_MILLI, model] += milli
+                needs[Resource.CARD_MEMORY_MIB, model] += share.memory_mib
+                needs[Resource.CARD_MILLI_S, model] += milli * walltime_s
+    return needs
+
+
+class Spot(Protocol):
+    """A node of a placement as scheduler.whatif tells it: `cards` are (slot, MiB given, MiB of the card)."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def form(self) -> Form: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def cards(self) -> tuple[tuple[int, int, int], ...]: ...
+
+
+def claims(job: Job, spots: Sequence[Spot] = ()) -> list[Claim]:
+    """What a job takes of everything that limits it; exactly when it is known where."""
+    limits = Limits([job.project_id])
+    if not limits.all:
+        return []
+    view = snapshot.job_view(job)
+    needs = _needs_there(job, spots) if spots else needs_of(view, view.asks[0], job.walltime_s)
+    return [
+        Claim(one.refusal, one.resource, one.model, one.takes(needs), one.left, one.amount, bool(spots))
+        for one in limits.of(job.project_id, job.by_id)
+    ]
+
+
+def _needs_there(job: Job, spots: Sequence[Spot]) -> Needs:
+    whole = Node.objects.in_bulk([spot.node_id for spot in spots if spot.form == Form.WHOLE])
+    needs: dict[tuple[str, str], int] = defaultdict(int)
+    for spot in spots:
+        host = whole.get(spot.node_id, job)  # a whole machine gives all that it has
+        needs[Resource.WHOLE_NODES, ""] += spot.form == Form.WHOLE
+        needs[Resource.CPU_MILLI, ""] += host.cpu_milli
+        needs[Resource.HOST_MEMORY_MIB, ""] += host.host_memory_mib
+        for _slot, mib, size in spot.cards:
+            for model in {"", spot.model}:
+                needs[Resource.CARD_MILLI, model] += card_milli(mib, size)
+                needs[Resource.CARD_MEMORY_MIB, model] += mib
+                needs[Resource.CARD_MILLI_S, model] += card_milli(mib, size) * job.walltime_s
     return needs

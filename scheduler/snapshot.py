@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -298,7 +298,7 @@ def _labels(text: str) -> frozenset[str]:
     return frozenset(json.loads(text))
 
 
-def read(jobs: Iterable[Job | QueuedJob], over_quota: frozenset[int] = frozenset()) -> Snapshot:
+def read(jobs: Iterable[Job | QueuedJob], over_quota: Container[int] = frozenset()) -> Snapshot:
     now = database_now()
     reserves = HeadroomReserve.objects.filter(period__contains=now)
     nodes = node_views()

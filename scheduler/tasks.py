@@ -13,7 +13,18 @@ from django.db.models import F
 
 from ledger import audit, invariants, quarters, requests
 from ledger.clock import database_now
-from scheduler import commands, observing, placing, reclaim, reconcile, snapshot, telling, workload, zones
+from scheduler import (
+    commands,
+    draining,
+    observing,
+    placing,
+    reclaim,
+    reconcile,
+    snapshot,
+    telling,
+    workload,
+    zones,
+)
 from scheduler.models import TaskRun
 from scheduler.placing import single_flight
 from scheduler.wake import answered
@@ -21,6 +32,7 @@ from scheduler.wake import answered
 log = logging.getLogger(__name__)
 OBSERVE_LOCK, INVENTORY_LOCK, RECONCILE_LOCK, ZONES_LOCK = 7_130_003, 7_130_004, 7_130_005, 7_130_006
 LEARN_LOCK, RECLAIM_LOCK = 7_130_007, 7_130_008
+DRAIN_LOCK = 7_130_011
 
 
 def recorded(name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -79,6 +91,11 @@ def sync_inventory() -> dict[str, Any]:
 @shared_task(name="scheduler.reconcile")
 def reconcile_all() -> dict[str, Any]:
     return recorded("scheduler.reconcile", _alone(RECONCILE_LOCK, reconcile.reconcile))
+
+
+@shared_task(name="scheduler.drain_quota")
+def drain_quota() -> dict[str, Any]:
+    return recorded("scheduler.drain_quota", _alone(DRAIN_LOCK, draining.drain_all))
 
 
 @shared_task(name="scheduler.zones")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ledger.clock import database_now
-from ledger.models import HeadroomReserve, Job, NodeZone, Project
+from ledger.models import HeadroomReserve, Job, NodeZone, Project, User
 from ledger.vocabulary import Form, ProjectState, Refusal
 from scheduler import likeness, quota, snapshot
 from scheduler.engine.feasible import counted
@@ -73,10 +73,11 @@ class Outlook:
     barred: Refusal | None = None
 
 
-def candidate(data: Mapping[str, Any], project: Project) -> Job:
-    """The job that `data` (a validated JobInput) would make at this moment; it is not saved."""
+def candidate(data: Mapping[str, Any], project: Project, by: User | None = None) -> Job:
+    """The job that `data` (a validated JobInput) would make at this moment; it is not saved. Without `by` no limit of a
+    member is thought of."""
     now = database_now()
-    return Job(**likeness.columns(data), project=project, submitted_at=now, queued_at=now)
+    return Job(**likeness.columns(data), project=project, by=by, submitted_at=now, queued_at=now)
 
 
 def outlook(job: Job) -> Outlook:
@@ -114,7 +115,8 @@ class _Question:
         self.at = self.now.timestamp()
         self.views = snapshot.node_views()
         self.reserves = reserves_at(self.now)
-        view = snapshot.job_view(job, over_quota=job.pk in quota.over_quota([job]))
+        self.over = quota.over_quota([job]).get(job.pk)
+        view = snapshot.job_view(job, over_quota=self.over is not None)
         self.job = replace(view, id=job.pk or 0)
         self.queue = [snapshot.job_view(queued) for queued in snapshot.queued_jobs() if queued.pk != self.job.id]
 
@@ -131,7 +133,7 @@ class _Question:
             self.ahead += 1
         found = desk.decided[self.job.id]
         by_ask = tuple(
-            {str(verdict): len(fleet)}
+            {str(self.over or verdict): len(fleet)}
             if isinstance(verdict, Refusal)
             else {str(reason): n for reason, n in counted(verdict.codes).items()}
             for verdict in desk.seen

@@ -30,7 +30,7 @@ ALTER TABLE ledger_requestverdict DROP CONSTRAINT verdict_knows_who_asked;
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("ledger", "0014_project_end"),
+        ("ledger", "0015_quota"),
     ]
 
     operations = [

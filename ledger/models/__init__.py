@@ -16,8 +16,9 @@ from ledger.models.inventory import (
     NodeZone,
     Zone,
 )
+from ledger.models.limits import DepartmentCeiling, MemberLimit, QuotaGrant
 from ledger.models.people import ApiToken, SavedValues, User, UserSession
-from ledger.models.projects import Department, Membership, Project, ProjectUserPermission, QuotaGrant
+from ledger.models.projects import Department, Membership, Project, ProjectUserPermission
 from ledger.models.telemetry import CardStatus, Fault, FaultEvent, NodeBoot, NodeReport
 from ledger.models.work import Attempt, Job
 
@@ -34,6 +35,7 @@ __all__ = [
     "CardStatus",
     "Delivery",
     "Department",
+    "DepartmentCeiling",
     "Fault",
     "FaultEvent",
     "HeadroomReserve",
@@ -42,6 +44,7 @@ __all__ = [
     "Invitation",
     "Job",
     "Link",
+    "MemberLimit",
     "Membership",
     "Node",
     "NodeBoot",

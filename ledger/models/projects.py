@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Self
 
-from django.contrib.postgres.constraints import ExclusionConstraint
-from django.contrib.postgres.fields import RangeOperators
 from django.db import models
 from django.db.models import Q
 from guardian.models import UserObjectPermissionBase
 
-from ledger.fields import period_field
 from ledger.models.people import User
-from ledger.vocabulary import ProjectRole, ProjectState, Resource
+from ledger.vocabulary import ProjectRole, ProjectState
 
 
 class Department(models.Model):
@@ -89,43 +86,3 @@ class ProjectUserPermission(UserObjectPermissionBase):
     """django-guardian rows with a real foreign key, so that a grant can't outlive its project."""
 
     content_object = models.ForeignKey(Project, on_delete=models.CASCADE)
-
-
-class QuotaGrant(models.Model):
-    """How much of a resource a project may hold at once during a period. No grant means no limit.
-
-    `guaranteed` of it is the project's own; what is above may be lent by others, in proportion to `weight`, and taken
-    back."""
-
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="quota_grants")
-    resource = models.CharField(max_length=24, choices=[(r, r) for r in Resource])
-    amount = models.BigIntegerField()
-    guaranteed = models.BigIntegerField(default=0)
-    weight = models.PositiveSmallIntegerField(default=1)
-    period = period_field()
-    reason = models.CharField(max_length=500)
-    by = models.ForeignKey(User, on_delete=models.PROTECT)
-    used_at_most = models.BigIntegerField(null=True, editable=False)  # kept by the database; null = to be summed
-
-    class Meta:
-        constraints = [
-            ExclusionConstraint(
-                name="one_grant_at_a_time",
-                expressions=[
-                    ("project", RangeOperators.EQUAL),
-                    ("resource", RangeOperators.EQUAL),
-                    ("period", RangeOperators.OVERLAPS),
-                ],
-            ),
-            models.CheckConstraint(condition=Q(amount__gte=0), name="grant_not_negative"),
-            models.CheckConstraint(
-                condition=Q(guaranteed__gte=0, guaranteed__lte=models.F("amount")),
-                name="guarantee_within_grant",
-            ),
-            models.CheckConstraint(condition=Q(weight__gte=1, weight__lte=1000), name="grant_weight_1_to_1000"),
-            models.CheckConstraint(condition=Q(resource__in=list(Resource)), name="grant_resource_known"),
-            models.CheckConstraint(condition=Q(period__isempty=False), name="grant_period_not_empty"),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.project}: {self.amount} {self.resource}"

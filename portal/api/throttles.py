@@ -44,6 +44,7 @@ RATES: Final[Mapping[str, int]] = {
 # (address, method) → scope; what is not named is "read"
 API_SCOPES: Final[Mapping[tuple[str, str], str]] = {
     ("jobs", "POST"): "submit",
+    ("what-if", "POST"): "outlook",
     ("agent-reports", "POST"): "agent",
     ("balance", "GET"): "heavy",
     ("schema", "GET"): "heavy",

@@ -3,11 +3,19 @@
 from django.urls import path, re_path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from portal.api import ends, machines, projects, schema, views  # noqa: F401  the schema's extensions register themselves
+from portal.api import (  # noqa: F401  the schema's extensions register themselves
+    ends,
+    machines,
+    projects,
+    quota,
+    schema,
+    views,
+)
 
 app_name = "api"
 urlpatterns = [
     path("jobs/", views.Jobs.as_view(), name="jobs"),
+    path("jobs/what-if/", quota.WhatIf.as_view(), name="what-if"),
     path("jobs/<int:pk>/", views.JobDetail.as_view(), name="job"),
     path("jobs/<int:pk>/cancel/", views.JobCancel.as_view(), name="job-cancel"),
     path("jobs/<int:pk>/log/", views.JobLog.as_view(), name="job-log"),
@@ -19,6 +27,8 @@ urlpatterns = [
     path("projects/", projects.Projects.as_view(), name="projects"),
     path("projects/<slug:slug>/", projects.ProjectDetail.as_view(), name="project"),
     path("projects/<slug:slug>/members/<str:username>/", projects.Member.as_view(), name="member"),
+    path("projects/<slug:slug>/quota/", quota.ProjectQuota.as_view(), name="project-quota"),
+    path("quota/", quota.Quotas.as_view(), name="quota"),
     path("projects/<slug:slug>/hand-over/", projects.HandOver.as_view(), name="project-hand-over"),
     path("projects/<slug:slug>/invitations/", projects.ProjectInvitations.as_view(), name="project-invitations"),
     path("invitations/", projects.Invitations.as_view(), name="invitations"),

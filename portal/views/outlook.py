@@ -21,7 +21,7 @@ from portal.forms import SubmitForm, card_models
 from portal.outlook_words import limit_words, sooner_words
 from portal.views.gate import signed_in, viewer
 from portal.views.job_form import projects_of
-from scheduler import whatif
+from scheduler import quota, whatif
 from scheduler.whatif import Outlook
 
 PLACEHOLDER: Final = "x"  # name and command decide nothing about where a job goes
@@ -41,17 +41,25 @@ def draft(request: HttpRequest) -> HttpResponseBase:
     judged = _judged(form, user)
     if judged is None:
         return render(request, "jobs/outlook.html", {"troubles": _troubles(form)})
-    outlook = of_values(judged, user)
-    if outlook is None:
+    job = job_of(judged, user)
+    if job is None:
         return render(request, "jobs/outlook.html", {"troubles": [(_("Project"), _("Choose a project."))]})
+    outlook = whatif.outlook(job)
     context = described(outlook, user) | {"copy": _as_api(request, form.spec())}
+    context["claims"] = quota.claims(job, outlook.spots)
     return render(request, "jobs/outlook.html", context)
 
 
 def of_values(judged: Mapping[str, Any], user: User) -> Outlook | None:
     """The outlook of a job with these values of a JobInput; None when the person is not in its project."""
+    job = job_of(judged, user)
+    return whatif.outlook(job) if job is not None else None
+
+
+def job_of(judged: Mapping[str, Any], user: User) -> Job | None:
+    """The job that they would submit with these values, not saved."""
     project = Project.objects.visible_to(user).filter(slug=judged["project"]).first()
-    return whatif.outlook(whatif.candidate(judged, project)) if project else None
+    return whatif.candidate(judged, project, user) if project else None
 
 
 @require_safe
@@ -63,7 +71,9 @@ def of_job(request: HttpRequest, pk: int) -> HttpResponseBase:
         raise Http404(_("There is no such job, or you may not see it."))
     if job.state != JobState.QUEUED:
         return HttpResponse()  # takes the place of the card, which is gone by that
-    context = described(whatif.outlook(job), viewer(request)) | {"queued": True, "job": job}
+    outlook = whatif.outlook(job)
+    context = described(outlook, viewer(request)) | {"queued": True, "job": job}
+    context["claims"] = quota.claims(job, outlook.spots)
     return render(request, "jobs/job_outlook.html", context)
 
 

@@ -16,8 +16,9 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from ledger import requests, roles
+from ledger.clock import database_now
 from ledger.errors import Conflict, Forbidden, Refused
-from ledger.models import Project, ProjectRequest
+from ledger.models import Project, ProjectRequest, QuotaGrant
 from ledger.vocabulary import RequestKind, RequestState
 from portal import labels
 from portal.project_forms import (
@@ -29,6 +30,7 @@ from portal.project_forms import (
     RequestFilter,
 )
 from portal.project_words import change_rows
+from portal.quota_forms import AskQuotaForm
 from portal.tables import Column, Table
 from portal.views.gate import signed_in, viewer
 from portal.views.project_gate import act_of, project_of
@@ -102,6 +104,17 @@ def ask_extension(request: HttpRequest, slug: str) -> HttpResponseBase:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @signed_in
+def ask_quota(request: HttpRequest, slug: str) -> HttpResponseBase:
+    project = project_of(request, slug)
+    if roles.role_in(project.pk, viewer(request)) not in roles.MANAGING:
+        raise PermissionDenied
+    grants = QuotaGrant.objects.filter(project=project, period__contains=database_now()).order_by("resource", "model")
+    form = AskQuotaForm(request.POST if request.method == "POST" else None, grants=list(grants))
+    return _asked(request, form, RequestKind.QUOTA, project) or _form(request, form, "quota", project)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@signed_in
 def ask_project(request: HttpRequest) -> HttpResponseBase:
     form = AskProjectForm(request.POST if request.method == "POST" else None)
     return _asked(request, form, RequestKind.NEW_PROJECT, None) or _form(request, form, "new_project")
@@ -144,6 +157,7 @@ def _asked(
         return None
     data = dict(form.cleaned_data)
     reason = data.pop("reason")
+    data.pop("grant", None)
     if department := data.get("department"):
         data["department"] = department.slug
     details = {name: value for name, value in data.items() if value not in (None, "")}

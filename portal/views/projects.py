@@ -23,7 +23,7 @@ from ledger.vocabulary import LIVE_JOB_STATES, InvitationState, ProjectRole, Pro
 from portal import labels
 from portal.project_forms import ChangeProjectForm, InviteForm, NewProjectForm, ProjectFilter, TextsForm
 from portal.tables import Column, Table
-from portal.views import project_end
+from portal.views import project_end, quota_parts
 from portal.views.gate import signed_in, viewer
 from portal.views.project_gate import act_of, project_of, projects_seen
 
@@ -136,7 +136,7 @@ def project_answer(
         "jobs": list(Job.objects.filter(project=project).select_related("by").order_by("-pk")[:RECENT]),
         "live": Job.objects.filter(project=project, state__in=sorted(LIVE_JOB_STATES)).count(),
     }
-    context |= project_end.end_context(project, user, database_now())
+    context |= project_end.end_context(project, user, database_now()) | quota_parts.quota_part(project, user)
     return render(request, "projects/project.html", context, status=status)
 
 

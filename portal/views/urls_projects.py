@@ -12,6 +12,7 @@ urlpatterns: list[URLPattern] = [
     path("projects/<slug:slug>/invite/", project_members.invite, name="project-invite"),
     path("projects/<slug:slug>/hand-over/", project_members.hand_over, name="project-hand-over"),
     path("projects/<slug:slug>/extension/", project_requests.ask_extension, name="project-extension"),
+    path("projects/<slug:slug>/more/", project_requests.ask_quota, name="project-more"),
     path("projects/<slug:slug>/members/<str:username>/", project_members.member, name="member"),
     path("projects/<slug:slug>/members/<str:username>/remove/", project_members.member_remove, name="member-remove"),
     path("invitations/<int:pk>/accept/", project_members.invitation_act, {"act": "accept"}, name="invitation-accept"),

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from django.db import connection
 
-from ledger.models import QuotaGrant
+from ledger import invariants, quota_invariants
+from ledger.clock import database_now
+from ledger.models import DepartmentCeiling, MemberLimit, QuotaGrant
 from ledger.vocabulary import Resource
 from tests import factories
 from tests.ledger.raw import Sql, accepted, attempt, job, one, refused, run
@@ -85,3 +88,44 @@ def test_what_else_may_change_the_use_makes_it_unknown(world: World, change: Cal
     assert _bound(grant) == 100
     change()
     assert _bound(grant) is None
+
+
+def _broken() -> set[str]:
+    return {finding.name for finding in invariants.check()}
+
+
+def test_what_is_above_a_limit_or_its_bound_is_found(world: World) -> None:
+    grants = [
+        factories.grant(world.project, resource, 10**12) for resource in (Resource.CPU_MILLI, Resource.CARD_MILLI_S)
+    ]
+    now, owner = database_now(), world.project.owner
+    about = {"resource": Resource.CPU_MILLI, "amount": 10**12, "reason": "test", "by": owner}
+    ceiling = DepartmentCeiling.objects.create(department=world.project.department, period=(now, None), **about)
+    limit = MemberLimit.objects.create(project=world.project, user=owner, since=now, **about)
+    world.container()
+    before = _broken()
+    assert not {name for name in before if name.startswith("I14")}
+    for row, names in (
+        (grants[0], {"I14-quota", "I14-quota-bound"}),
+        (grants[1], {"I14-budget", "I14-quota-bound"}),
+        (ceiling, {"I14-ceiling", "I14-ceiling-bound"}),
+        (limit, {"I14-member-limit"}),
+    ):
+        type(row).objects.filter(pk=row.pk).update(amount=1, used_at_most=1)
+        assert _broken() - before == names
+        if not isinstance(row, MemberLimit):
+            type(row).objects.filter(pk=row.pk).update(used_at_most=None, drain_at=now)
+            assert _broken() == before
+        type(row).objects.filter(pk=row.pk).update(amount=10**12, used_at_most=None)
+
+
+def test_a_ring_of_departments_is_found(world: World) -> None:
+    run("SET CONSTRAINTS ALL IMMEDIATE")
+    run("ALTER TABLE ledger_department DISABLE TRIGGER USER")
+    run("UPDATE ledger_department SET parent_id = id")
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT count(*) FROM ({quota_invariants.INVARIANTS['departments-are-a-tree'][1]}) AS broken")
+        assert cursor.fetchone()[0] == 1
+    run("UPDATE ledger_department SET parent_id = NULL")
+    run("SET CONSTRAINTS ALL IMMEDIATE")
+    run("ALTER TABLE ledger_department ENABLE TRIGGER USER")

@@ -54,4 +54,5 @@ def projects(people: dict[str, User]) -> dict[str, dict[str, Any]]:
     members |= {"self": ["vision", "member"], "boss": ["vision", "owner"], "absent": ["vision", "nobody"]}
     found = {"project": slugs, "member": members, "invitation": invited, "request": asked, "receipt": receipts}
     names = {"own": "researcher", "boss": "owner", "self": "admin", "none": "nobody"}
-    return found | {"reclaim": slugs, "person": names}
+    departments = {"own": "research", "none": "nowhere"}
+    return found | {"reclaim": slugs, "person": names, "quota": slugs, "department": departments}

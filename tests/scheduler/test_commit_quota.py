@@ -42,12 +42,12 @@ def test_a_placement_takes_what_it_is_said_to_take(ask: dict[str, object]) -> No
     project = Project.objects.get()
     for resource in Resource:
         factories.grant(project, resource, LIMIT)
-    flow.long_job(asks=[ask], cpu_milli=700, host_memory_mib=900)
+    job = flow.long_job(asks=[ask], cpu_milli=700, host_memory_mib=900)
     snap, proposal = _plan()
     [order] = [_Work(snap).order(placement) for placement in proposal.placements]
     assert commit_plan(snap, proposal).placed == 1
-    taken = Counter({resource: LIMIT - left for (_, resource), left in quota.quota_left([project.pk]).items()})
-    assert +taken == +Counter(quota.taken_by(order))
+    taken = Counter({Resource(limit.resource): LIMIT - limit.left for limit in quota.Limits([project.pk]).all})
+    assert +taken == +Counter(quota.taken_by(order, job.walltime_s))
     assert taken[Resource.CPU_MILLI] >= 700 * len(order.members)
 
 
@@ -83,7 +83,7 @@ def test_a_project_over_a_lowered_quota_takes_nothing_more_of_it() -> None:
     commit_plan(snap, proposal)
     factories.grant(Project.objects.get(), Resource.CARD_MILLI, 500)
     job = flow.long_job(asks=[{**CARD, "memory_mib": 1}])
-    assert quota.over_quota(snapshot.queued_jobs()) == {job.pk}
+    assert quota.over_quota(snapshot.queued_jobs()) == {job.pk: Refusal.QUOTA}
     snap, proposal = _plan()  # as if nothing were known of the quota
     assert commit_plan(snap, proposal).refused_jobs == {job.pk: Refusal.QUOTA}
 
@@ -96,8 +96,8 @@ def test_a_use_that_is_surely_small_enough_is_not_summed() -> None:
     assert commit_plan(snap, proposal).placed == 1
     small, large = (flow.long_job(asks=[{**CARD, "cards_per_node": cards}]) for cards in (3, 4))
     with CaptureQueriesContext(connection) as seen:
-        assert quota.over_quota([small]) == frozenset()
+        assert quota.over_quota([small]) == {}
     assert len(seen) == 1
     with CaptureQueriesContext(connection) as seen:
-        assert quota.over_quota([small, large]) == {large.pk}
+        assert quota.over_quota([small, large]) == {large.pk: Refusal.QUOTA}
     assert len(seen) == 2

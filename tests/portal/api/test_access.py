@@ -104,6 +104,8 @@ class World:
         return {
             "jobs": spec,
             "invitation-answer": {"answer": "withdraw" if which != "mine" else "accept"},
+            "what-if": spec,
+            "project-quota": {"resource": "cpu_milli", "amount": 5, "reason": "test"},
             "holds": {"node": "n1" if which == "own" else "nope", "reason": "test"},
             "hold-end": {"reason": "test"},
             **BODIES,

@@ -20,15 +20,18 @@ from ledger.models import (
     AuditSeal,
     Card,
     Department,
+    DepartmentCeiling,
     Fault,
     HeadroomReserve,
     Hold,
     Job,
     Link,
+    MemberLimit,
     Node,
     NodeBoot,
     Project,
     ProjectRequest,
+    QuotaGrant,
     Receipt,
     RollUp,
     UsageQuarter,
@@ -87,6 +90,7 @@ class Rows:
         Department.objects.create(slug=f"department-{n}", title=str(n))
         self._asked(n, made)
         factories.grant(made, Resource.CARD_MEMORY_MIB, 10**9)
+        self._limits(n, person)
         for reader in self.readers:
             Client().force_login(reader)
             create_token(user=reader, label=f"token {n}", days=9, actor=reader, via="test")
@@ -107,6 +111,27 @@ class Rows:
         for _ in range(n + 1):
             requests.comment(request=asked, text="please", act=ask)
         requests.decide(request=asked, approves=True, act=Act(self.people["manager"], "test"))
+
+    def _limits(self, n: int, person: str) -> None:
+        """Also of one project and department, which pages list them of."""
+        vision, research = Project.objects.get(slug="vision"), Department.objects.get(slug="research")
+        below = Department.objects.create(slug=f"below-{n}", title=str(n), parent=research)
+        now, by, long = database_now(), self.people["admin"], 10**12
+        for resource in (Resource.CARD_MEMORY_MIB, Resource.CARD_MILLI, Resource.CARD_MILLI_S):
+            about = {"resource": resource, "amount": long, "period": (now, None), "reason": "test", "by": by}
+            QuotaGrant.objects.create(project=vision, model=f"M{n}", **about)
+        for place, resource in (
+            (below, Resource.CPU_MILLI),
+            (Department.objects.get(slug=f"department-{n}"), Resource.CARD_MILLI),
+        ):
+            about = {"resource": resource, "amount": long, "period": (now, None), "reason": "test", "by": by}
+            DepartmentCeiling.objects.create(department=place, **about)
+        past = (now - dt.timedelta(days=n + 2), now - dt.timedelta(days=n + 2, hours=-12))
+        DepartmentCeiling.objects.create(
+            department=research, resource=Resource.CPU_MILLI, amount=1, period=past, reason="x", by=by
+        )
+        limit = {"resource": Resource.CPU_MILLI, "amount": long, "since": now, "reason": "test", "by": by}
+        MemberLimit.objects.create(project=vision, user=factories.user(person), **limit)
 
     def _machines(self, n: int) -> None:
         home, before = factories.zone(f"home-{n}"), factories.zone(f"before-{n}", [Form.WHOLE])

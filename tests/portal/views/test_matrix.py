@@ -53,6 +53,7 @@ BODIES: dict[str, dict[str, str]] = {
     "project-invite": {"user": "auditor", "role": "member"},
     "project-hand-over": {"to": "viewer", "reason": "test"},
     "project-extension": {"ends_on": "2199-01-01", "reason": "test"},
+    "project-more": {"grant": "cpu_milli:", "amount": "1", "reason": "test"},
     "member": {"role": "viewer"},
     "requests-join": {"project": "vision", "role": "member", "reason": "test"},
     "requests-project": {"slug": "t", "title": "T", "purpose": "t", "ends_on": "2199-01-01", "reason": "test"},
@@ -61,6 +62,10 @@ BODIES: dict[str, dict[str, str]] = {
     "people-new": {"username": "new", "site_role": "researcher"},
     "person-role": {"site_role": "auditor", "reason": "test"},
     "person-leave": {"leave-reason": "test"},
+    "quota-project": {"resource": "cpu_milli", "amount": "5"},
+    "quota-member": {"user": "researcher", "resource": "cpu_milli", "amount": "1", "reason": "test"},
+    "departments": {"slug": "another", "title": "Another"},
+    "department-change": {"what": "rename", "title": "Renamed"},
 }
 
 
@@ -97,6 +102,8 @@ class World:
             "plan": {"own": _plan(people["admin"]), "none": NOWHERE_ID},
             "help": {"own": "researcher", "none": "nothing"},
             "queue": {"own": "hold", "none": "nothing"},
+            "quota": {"own": "vision", "other": "outside", "none": "nowhere"},
+            "department": {"own": "research", "none": "nowhere"},
             "session": {
                 "own": self._browser(people["researcher"]).session.digest,  # type: ignore[attr-defined]
                 "other": self._browser(people["outsider"]).session.digest,  # type: ignore[attr-defined]

@@ -66,6 +66,8 @@ OBJECTS: dict[str, Callable[[], list[Any]]] = {
     "member": lambda: ["vision", "researcher"],
     "request": lambda: [ProjectRequest.objects.latest("pk").pk],
     "audit-object": lambda: ["job", many_rows.gang().pk],
+    "quota-project": lambda: ["vision"],
+    "department": lambda: ["research"],
 }
 
 
@@ -106,6 +108,7 @@ VARIANTS: dict[str, dict[str, Callable[[], str]]] = {
     "zones": {"simulated": _simulated, "file": _file},
     "fleet-map": {"simulated": _simulated},
     "fleet-map-data": {"simulated": _simulated},
+    "quota": {"file": _file},
     "jobs": {"mine": lambda: "mine=on", "file": _file},
     "submit": {"clone": lambda: f"clone={many_rows.gang().pk}"},
     "queue": {"file": _file},
@@ -151,8 +154,10 @@ def _address(name: str, user: User) -> str:
 
 def _api_address(name: str) -> str:
     pattern = next(pattern for pattern in api_urls.urlpatterns if pattern.name == name)
-    if name in ("project", "request"):
+    if name in OBJECTS and name not in ("node", "job"):
         return reverse(f"api:{name}", args=OBJECTS[name]())
+    if name == "project-quota":
+        return reverse(f"api:{name}", kwargs={"slug": "vision"})
     things = {"node": many_rows.busiest, "receipt": many_rows.receipt}
     pk = things.get(name, many_rows.gang)().pk
     return reverse(f"api:{name}", kwargs=dict.fromkeys(pattern.pattern.converters, pk))

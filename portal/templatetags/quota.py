@@ -1,0 +1,27 @@
+"""Filters for amounts of quota: `{{ claim.takes|amount:claim.resource }}`. Nothing here reads the database."""
+
+from __future__ import annotations
+
+from django import template
+
+from portal import quota_words
+from portal.labels import Text
+
+register = template.Library()
+
+
+@register.filter
+def amount(value: int | str | None, resource: str) -> str:
+    """With its unit; a dash for what is not there."""
+    return quota_words.told(resource, value) if isinstance(value, int) else "—"
+
+
+@register.filter
+def number(value: int | str | None, resource: str) -> str:
+    """Without it."""
+    return quota_words.number(resource, value) if isinstance(value, int) else "—"
+
+
+@register.filter
+def whose(refusal: str) -> Text:
+    return quota_words.WHOSE.get(refusal, refusal)
