@@ -19,7 +19,7 @@ from ledger import limits, quota, roles
 from ledger.clock import database_now
 from ledger.models import DepartmentCeiling, Job, MemberLimit, Project, QuotaGrant, User
 from ledger.quota import Terms
-from ledger.vocabulary import Resource
+from ledger.vocabulary import ProjectState, Resource
 from portal.quota_forms import members_of
 from scheduler import draining, quota_effect
 from scheduler.quota_effect import Span
@@ -144,8 +144,8 @@ def quota_part(project: Project, viewer: User) -> dict[str, Any]:
         "grants": standing(project),
         "ceilings": ceilings_over(project),
         "member_limits": limits_of_members(project, viewer),
-        "may_set_quota": roles.governs(viewer),
-        "may_set_limits": roles.manages(project.pk, viewer),
+        "may_set_quota": roles.governs(viewer) and project.state != ProjectState.ENDED,
+        "may_set_limits": roles.manages(project.pk, viewer) and project.state != ProjectState.ENDED,
     }
 
 
