@@ -10,11 +10,10 @@ from importlib import import_module
 from typing import Any
 
 import django.contrib.postgres.constraints as postgres
-import django.db.models.deletion as deletion
 from django.conf import settings
 from django.contrib.postgres.fields import DateTimeRangeField
 from django.db import migrations, models
-from django.db.models import Q
+from django.db.models import CASCADE, PROTECT, Q
 
 before = import_module("ledger.migrations.0010_quota_bound")
 _between = import_module("ledger.migrations.0009_batched_guards")._between
@@ -318,6 +317,8 @@ DROP TRIGGER ceilings_hold_what_moves ON ledger_department; DROP TRIGGER ceiling
 DROP FUNCTION ledger_check_move();
 DROP TRIGGER departments_form_a_tree ON ledger_department; DROP FUNCTION ledger_check_tree();
 """
+OF_CARDS = Q(model="") | Q(resource__in=["card_memory_mib", "card_milli", "card_milli_s"])
+LIMITED = ["project", "user", "resource"]
 CHOICES = [(word, word) for word in RESOURCES]
 
 
@@ -325,12 +326,22 @@ def _once(name: str, *same: str) -> postgres.ExclusionConstraint:
     return postgres.ExclusionConstraint(name=name, expressions=[*((field, "=") for field in same), ("period", "&&")])
 
 
-def _key() -> Any:
-    return models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")
+def _to(model: str, **options: Any) -> Any:
+    values: dict[str, Any] = {"to": model, "on_delete": PROTECT, "related_name": "+"}
+    return models.ForeignKey(**values | options)
 
 
-def _by() -> Any:
-    return models.ForeignKey(on_delete=deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL)
+def _fields(**own: Any) -> list[tuple[str, Any]]:
+    """Of a table of amounts."""
+    key: Any = models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")
+    same = {
+        "resource": models.CharField(choices=CHOICES, max_length=24),
+        "amount": models.BigIntegerField(),
+        "reason": models.CharField(max_length=500),
+        "used_at_most": models.BigIntegerField(editable=False, null=True),
+        "by": _to(settings.AUTH_USER_MODEL),
+    }
+    return [("id", key), *same.items(), *own.items()]
 
 
 def _check(name: str, condition: Q) -> models.CheckConstraint:
@@ -349,31 +360,16 @@ class Migration(migrations.Migration):
         migrations.AlterField("quotagrant", "resource", models.CharField(choices=CHOICES, max_length=24)),
         migrations.AddConstraint("quotagrant", _once("one_grant_at_a_time", "project", "resource", "model")),
         migrations.AddConstraint("quotagrant", _check("grant_resource_known", Q(resource__in=RESOURCES))),
-        migrations.AddConstraint(
-            "quotagrant",
-            _check(
-                "grant_of_a_model_is_of_cards",
-                Q(model="") | Q(resource__in=["card_memory_mib", "card_milli", "card_milli_s"]),
-            ),
-        ),
+        migrations.AddConstraint("quotagrant", _check("grant_of_a_model_is_of_cards", OF_CARDS)),
         migrations.CreateModel(
             "DepartmentCeiling",
-            [
-                ("id", _key()),
-                ("resource", models.CharField(choices=CHOICES, max_length=24)),
-                ("amount", models.BigIntegerField()),
-                ("period", DateTimeRangeField()),
-                ("counted_from", models.DateTimeField(null=True)),
-                ("drain_at", models.DateTimeField(null=True)),
-                ("reason", models.CharField(max_length=500)),
-                ("used_at_most", models.BigIntegerField(editable=False, null=True)),
-                ("bound_until", models.DateTimeField(editable=False, null=True)),
-                ("by", _by()),
-                (
-                    "department",
-                    models.ForeignKey(on_delete=deletion.PROTECT, related_name="ceilings", to="ledger.department"),
-                ),
-            ],
+            _fields(
+                department=_to("ledger.department", related_name="ceilings"),
+                period=DateTimeRangeField(),
+                counted_from=models.DateTimeField(null=True),
+                drain_at=models.DateTimeField(null=True),
+                bound_until=models.DateTimeField(editable=False, null=True),
+            ),
             {
                 "constraints": [
                     _once("one_ceiling_at_a_time", "department", "resource"),
@@ -385,33 +381,14 @@ class Migration(migrations.Migration):
         ),
         migrations.CreateModel(
             "MemberLimit",
-            [
-                ("id", _key()),
-                ("resource", models.CharField(choices=CHOICES, max_length=24)),
-                ("amount", models.BigIntegerField()),
-                ("since", models.DateTimeField()),
-                ("reason", models.CharField(max_length=500)),
-                ("used_at_most", models.BigIntegerField(editable=False, null=True)),
-                ("by", _by()),
-                (
-                    "project",
-                    models.ForeignKey(
-                        db_index=False,
-                        on_delete=deletion.CASCADE,
-                        related_name="member_limits",
-                        to="ledger.project",
-                    ),
-                ),
-                (
-                    "user",
-                    models.ForeignKey(on_delete=deletion.CASCADE, related_name="+", to=settings.AUTH_USER_MODEL),
-                ),
-            ],
+            _fields(
+                project=_to("ledger.project", related_name="member_limits", on_delete=CASCADE, db_index=False),
+                user=_to(settings.AUTH_USER_MODEL, on_delete=CASCADE),
+                since=models.DateTimeField(),
+            ),
             {
                 "constraints": [
-                    models.UniqueConstraint(
-                        fields=["project", "user", "resource"], name="one_limit_a_member_and_resource"
-                    ),
+                    models.UniqueConstraint(fields=LIMITED, name="one_limit_a_member_and_resource"),
                     _check("member_limit_not_negative", Q(amount__gte=0)),
                     _check("member_limit_is_at_once", Q(resource__in=AT_ONCE)),
                 ]
