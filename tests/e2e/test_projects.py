@@ -1,5 +1,5 @@
 """The life of a project in a real browser, in both languages: its owner invites, the new member submits, a later end is
-asked for and granted. Its end is in test_project_end.py."""
+asked for and granted, and so is more quota. Its end is in test_project_end.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from ledger.clock import database_now
-from ledger.models import Membership, Project, ProjectRequest, User
+from ledger.models import AuditEvent, Membership, Project, ProjectRequest, QuotaGrant, User
+from ledger.vocabulary import Resource
 from tests import factories
 from tests.e2e.test_admin_and_manager import LANGUAGES, start
 from tests.e2e.test_journey import submit
@@ -81,3 +82,42 @@ def test_a_later_end_is_asked_for_and_granted(
     assert Project.objects.get(slug="vision").ends_on == later
     page.goto(f"{live_server.url}/projects/vision/")
     assert str(later) in page.inner_text("main")
+
+
+@LANGUAGES
+def test_more_quota_is_asked_for_granted_and_then_observed(
+    page: Any, live_server: Any, people: dict[str, User], locale: str
+) -> None:
+    factories.grant(Project.objects.get(slug="vision"), Resource.CARD_MILLI, 4_000)
+    start(page, live_server, "owner", locale)
+    page.goto(f"{live_server.url}/projects/vision/")
+    page.click("a[href$='/more/']")
+    page.fill("[name=amount]", "2")
+    page.fill("[name=reason]", "a wider sweep")
+    page.click("main form button[type=submit]")
+    page.wait_for_selector(".field-error")  # less than there is
+    page.fill("[name=amount]", "6")
+    page.click("main form button[type=submit]")
+    page.wait_for_url(re.compile(r"/requests/\d+/$"))
+    told = page.inner_text("main table")
+    assert re.search(r"\b4\b.*\b6\b", told, re.DOTALL)
+    leave(page, live_server)
+
+    start(page, live_server, "manager", locale)
+    page.goto(f"{live_server.url}/requests/{ProjectRequest.objects.get().pk}/")
+    page.click("button[value=approve]")
+    page.wait_for_selector(".alert-success")
+    assert QuotaGrant.objects.get(period__upper_inf=True).amount == 6_000
+
+    page.goto(f"{live_server.url}/projects/vision/quota/?resource=card_milli&model=#change")
+    page.fill("[name=amount]", "8")
+    page.click("#change button[type=submit]")
+    page.fill("[name=reason]", "and again")
+    page.eval_on_selector("[name=override_reason]", "field => field.removeAttribute('required')")
+    page.click("form[action$='/quota/confirm/'] button[type=submit]")
+    page.wait_for_selector(".field-error")  # it is observed: not without a reason of its own
+    page.fill("[name=override_reason]", "the deadline is tomorrow")
+    page.click("form[action$='/quota/confirm/'] button[type=submit]")
+    page.wait_for_url(re.compile(r"/projects/vision/quota/"))
+    assert QuotaGrant.objects.get(period__upper_inf=True).amount == 8_000
+    assert AuditEvent.objects.filter(verb="quota.overridden").count() == 2

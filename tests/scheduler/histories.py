@@ -11,34 +11,33 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from django.db import connection
 
-from ledger import departments, ends, limits, member_limits, projects, quota
+from ledger import departments, ends, member_limits, projects, quota
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.errors import Refused
 from ledger.models import (
     Allocation,
     Attempt,
-    CardShare,
     Department,
     DepartmentCeiling,
     Job,
-    MemberLimit,
     Project,
     QuotaGrant,
     User,
 )
-from ledger.vocabulary import END_JOB_STATES, Form, JobState, Outcome, ProjectRole, ProjectState, Resource
+from ledger.vocabulary import END_JOB_STATES, JobState, Outcome, ProjectRole, ProjectState, Resource
 from scheduler import draining, ending, queue, reclaim, snapshot
 from tests import factories
 from tests.scheduler import flow
 
 NODES, CARDS, MIB = 3, 2, 16_000
 STEPS: Final = 14
+TURNS: Final = 8  # until what ends has ended
 TEAMS: Final = ("red", "green", "blue")
 DAY: Final = dt.timedelta(days=1)
 ASKS: Final[tuple[dict[str, Any], ...]] = (
@@ -83,20 +82,55 @@ def lay_out() -> None:
         factories.node(f"n{number}", cards=CARDS, memory_mib=MIB)
 
 
+# By other words than the product's: what the open allocations hold, and by which rows that is limited.
+USED: Final = """
+SELECT a.project_id, j.by_id, sum(a.cpu_milli)::bigint, sum(a.host_memory_mib)::bigint,
+  count(*) FILTER (WHERE a.form = 'whole'), sum(s.mib)::bigint, sum(s.milli)::bigint
+FROM ledger_allocation a JOIN ledger_attempt t ON t.id = a.attempt_id JOIN ledger_job j ON j.id = t.job_id
+CROSS JOIN LATERAL (SELECT coalesce(sum(x.memory_mib), 0) AS mib,
+  coalesce(sum(ceil(x.memory_mib * 1000.0 / x.card_memory_mib)), 0) AS milli
+  FROM ledger_cardshare x WHERE x.allocation_id = a.id) s
+WHERE upper_inf(a.period) GROUP BY 1, 2
+"""
+COLUMNS: Final = (
+    Resource.CPU_MILLI,
+    Resource.HOST_MEMORY_MIB,
+    Resource.WHOLE_NODES,
+    Resource.CARD_MEMORY_MIB,
+    Resource.CARD_MILLI,
+)
+SAID: Final = "SELECT p.id, r.n, ledger_quota_used(p.id, r.n) FROM ledger_project p, unnest(%s::text[]) AS r (n)"
+LIMITS: Final = """
+SELECT 'grant', ARRAY[project_id], NULL::bigint, resource, amount, used_at_most FROM ledger_quotagrant
+  WHERE period @> clock_timestamp() AND model = ''
+UNION ALL SELECT 'ceiling', ledger_department_projects(department_id), NULL, resource, amount, used_at_most
+  FROM ledger_departmentceiling WHERE period @> clock_timestamp()
+UNION ALL SELECT 'limit', ARRAY[project_id], user_id, resource, amount, used_at_most FROM ledger_memberlimit
+"""
+OF_MODELS: Final = """
+SELECT g.project_id, g.model, g.amount, g.used_at_most, coalesce(sum(ceil(x.memory_mib * 1000.0 / x.card_memory_mib)), 0)
+FROM ledger_quotagrant g LEFT JOIN ledger_allocation a ON a.project_id = g.project_id AND upper_inf(a.period)
+LEFT JOIN ledger_cardshare x ON x.allocation_id = a.id
+  AND EXISTS (SELECT FROM ledger_card c WHERE c.id = x.card_id AND c.model = g.model)
+WHERE g.period @> clock_timestamp() AND g.model <> '' GROUP BY g.id
+"""
+ENDED: Final = """
+SELECT p.slug FROM ledger_project p WHERE p.state = 'ended'
+  AND EXISTS (SELECT FROM ledger_allocation a WHERE a.project_id = p.id AND upper_inf(a.period))
+"""
+
+
+def _rows(query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(query, values)
+        return list(cursor.fetchall())
+
+
 def used_now() -> Use:
-    """What the open allocations hold, row by row, by other code than the product's."""
     found: Use = defaultdict(int)
-    rows = Allocation.objects.filter(period__upper_inf=True).select_related("attempt__job")
-    whose = {}
-    for row in rows:
-        key = whose[row.pk] = row.project_id, row.attempt.job.by_id
-        found[*key, Resource.CPU_MILLI] += row.cpu_milli
-        found[*key, Resource.HOST_MEMORY_MIB] += row.host_memory_mib
-        found[*key, Resource.WHOLE_NODES] += row.form == Form.WHOLE
-    for share in CardShare.objects.filter(allocation__in=whose):
-        key = whose[share.allocation_id]
-        found[*key, Resource.CARD_MEMORY_MIB] += share.memory_mib
-        found[*key, Resource.CARD_MILLI] += -(-share.memory_mib * 1000 // share.card_memory_mib)
+    for project_id, user_id, *amounts in _rows(USED):
+        for resource, amount in zip(COLUMNS, amounts, strict=True):
+            found[project_id, user_id, resource] += int(amount)
     return found
 
 
@@ -107,6 +141,7 @@ class History:
         self.draw = choices
         self.steps: list[str] = []
         self.before: Use = {}
+        self.of_models: dict[tuple[int, str], int] = {}
         self.admin = User.objects.get(username="admin")
         self.people = list(User.objects.filter(username__in=["owner", "researcher", "member"]).order_by("pk"))
 
@@ -195,9 +230,8 @@ class History:
         resource = self.draw.choice(list(AMOUNTS))
         department = Department.objects.get(slug=self.draw.choice(["root", "below"]))
         amount, drain_at = 2 * self.draw.choice(AMOUNTS[resource]), self.draw.choice([None, database_now() + 8 * DAY])
-        departments.set_ceiling(
-            department=department, resource=resource, amount=amount, drain_at=drain_at, act=self._act()
-        )
+        cap = departments.Cap(resource, amount, drain_at)
+        departments.set_ceiling(department=department, cap=cap, act=self._act())
 
     def limit(self) -> None:
         resource = self.draw.choice(list(AMOUNTS))
@@ -236,65 +270,42 @@ class History:
 
     def check(self) -> None:
         use = used_now()
-        self._same_as_the_database(use)
-        for project_id, resource, model, amount, most in self._grants():
-            now = self._of_model(project_id, model) if model else _sum(use, {project_id}, resource)
-            was = _sum(self.before, {project_id}, resource)
-            self._within(
-                f"grant of project {project_id}, {resource} {model}", now, amount, None if model else was, most
-            )
-        for ceiling in DepartmentCeiling.objects.filter(period__contains=database_now()):
-            below = set(limits.projects_below(ceiling.department_id))
-            now, was = (_sum(found, below, ceiling.resource) for found in (use, self.before))
-            self._within(
-                f"ceiling {ceiling.department_id}, {ceiling.resource}", now, ceiling.amount, was, ceiling.used_at_most
-            )
-        for limit in MemberLimit.objects.all():
-            key = limit.project_id, limit.user_id, limit.resource
-            now, was = use.get(key, 0), self.before.get(key, 0)
-            self._within(f"limit {key}", now, limit.amount, was, limit.used_at_most)
-        held = {project_id for (project_id, _user, _resource), amount in use.items() if amount}
-        ended = set(Project.objects.filter(state=ProjectState.ENDED).values_list("pk", flat=True))
-        self._must(not held & ended, f"ended projects hold something: {held & ended}")
-        self.before = use
+        for project_id, resource, said in _rows(SAID, [list(map(str, AMOUNTS))]):
+            now = _sum(use, {project_id}, None, resource)
+            self._must(said == now, f"project {project_id} uses {now} {resource}, and the database says {said}")
+        for kind, project_ids, user_id, resource, amount, most in _rows(LIMITS):
+            now, was = (_sum(found, set(project_ids), user_id, resource) for found in (use, self.before))
+            self._within(f"{kind} of {project_ids} {user_id or ''}, {resource}", now, amount, was, most)
+        models = {}
+        for project_id, model, amount, most, now in _rows(OF_MODELS):
+            was = self.of_models.get((project_id, model), now)
+            self._within(f"grant of {project_id}, {model}", int(now), amount, int(was), most)
+            models[project_id, model] = now
+        self._must(not (holding := _rows(ENDED)), f"ended projects hold something: {holding}")
+        self.before, self.of_models = use, models
 
-    def _grants(self) -> list[tuple[int, str, str, int, int | None]]:
-        rows = QuotaGrant.objects.filter(period__contains=database_now())
-        return list(rows.values_list("project_id", "resource", "model", "amount", "used_at_most"))
-
-    def _of_model(self, project_id: int, model: str) -> int:
-        shares = CardShare.objects.filter(allocation__project=project_id, period__upper_inf=True, card__model=model)
-        sizes = shares.values_list("memory_mib", "card_memory_mib")
-        return sum(-(-mib * 1000 // of) for mib, of in sizes)
-
-    def _same_as_the_database(self, use: Use) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT p.id, r.name, ledger_quota_used(p.id, r.name) FROM ledger_project p, unnest(%s::text[]) r (name)",
-                [list(map(str, AMOUNTS))],
-            )
-            for project_id, resource, said in cursor.fetchall():
-                now = _sum(use, {project_id}, resource)
-                self._must(said == now, f"project {project_id} uses {now} {resource}, and the database says {said}")
-
-    def _within(self, name: str, now: int, amount: int, was: int | None, most: int | None) -> None:
+    def _within(self, name: str, now: int, amount: int, was: int, most: int | None) -> None:
         """Within what may be used; after a cut it may be above, and then it does not grow."""
-        fine = now <= amount or was is None or now <= was
-        self._must(fine, f"{name}: {now} of {amount} is used, before it was {was}")
+        self._must(now <= max(amount, was), f"{name}: {now} of {amount} is used, before it was {was}")
         self._must(most is None or most >= now, f"{name}: the bound is {most}, and {now} is used")
 
     def _must(self, fine: bool, text: str) -> None:
         if not fine:
             raise Broken(f"{text}\nafter: {', '.join(self.steps)}")
 
+    def _states(self, some: list[Project]) -> list[str]:
+        return list(Project.objects.filter(pk__in=[one.pk for one in some]).values_list("state", flat=True))
+
     def run_out(self) -> int:
         """Time goes by: what ends has ended, and no project holds anything after its grace."""
         later = database_now() + 10 * DAY
         over = list(Project.objects.filter(slug__in=TEAMS, ends_on__lt=database_now().date()))
-        for _ in range(6):
+        for _ in range(TURNS if over else 1):
             reclaim.reclaim_all(later)
             flow.turn()
             self.check()
+            if all(state == ProjectState.ENDED for state in self._states(over)):
+                break
         for project in over:
             project.refresh_from_db()
             self._must(ends.grace_is_over(project, later), f"project {project.slug} has grace left")
@@ -308,8 +319,12 @@ class History:
         return len(over)
 
 
-def _sum(use: Use, project_ids: set[int], resource: str) -> int:
-    return sum(amount for (project, _user, of), amount in use.items() if project in project_ids and of == resource)
+def _sum(use: Use, project_ids: set[int], user_id: int | None, resource: str) -> int:
+    return sum(
+        amount
+        for (project, user, of), amount in use.items()
+        if project in project_ids and of == resource and user_id in (None, user)
+    )
 
 
 def tell(number: int, seed: str = "quota") -> Told:
