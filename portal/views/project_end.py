@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ledger import ends, notices, roles
 from ledger.models import Delivery, Notice, Project, Receipt, User
 from portal import reclaim_rows
 from scheduler import reclaim_plan
+
+SOON: Final = dt.timedelta(days=30)  # before it nobody asks what the end would stop
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,10 @@ def end_context(project: Project, user: User, now: dt.datetime) -> dict[str, Any
     how deliveries failed is told to who manages it and to the site roles."""
     facts = reclaim_plan.facts_of([project])[0]
     receipt = Receipt.objects.filter(project=project).first()
+    over = ends.over_at(project)
     return {
         "end": {
+            "soon": over is not None and over - now <= SOON,
             "row": reclaim_rows.row_of(facts, now),
             "held": facts.held,
             "queued": facts.queued,
