@@ -105,7 +105,8 @@ def test_what_a_project_holds_counts() -> None:
 
 def test_priority_comes_before_any_share_and_inference_before_the_rest() -> None:
     standings = (_standing(1, held=9000), _standing(2, 2000))
-    jobs = _jobs(2, 2) + [
+    jobs = [
+        *_jobs(2, 2),
         fleets.job(8, CARD, project_id=1, submitted_at=8.0, kind=JobKind.INFERENCE),
         fleets.job(9, CARD, project_id=1, submitted_at=9.0, priority=1),
     ]
