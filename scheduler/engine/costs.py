@@ -52,7 +52,7 @@ class Cost:
         cheapest group first."""
         self._set_out(candidates)
         ask, job = self.job.asks[0], self.job
-        groups = []
+        groups: list[tuple[int, int, int, list[int]]] = []
         for rows in required(self.fleet, ask.nodes, job.distance, job.like, alike=job.reproducible):
             open_rows = [row for row in rows.tolist() if self.able[row] and self.price(row) != TOO_DEAR]
             order = sorted(open_rows, key=lambda row: (self.price(row), row))[: ask.nodes + ROWS]
@@ -107,7 +107,8 @@ def costs(fleet: Fleet, rule: str, job: JobView, at: float) -> Cost:
         codes = answer(fleet, shape, rule).codes
         able |= feasible.could_come_free(codes)
         ready |= codes == 0
-        need = fleet.fixed.memory if shape.full_cards else max(shape.memory_mib, 1)
+        memory = fleet.fixed.memory
+        need = memory if shape.full_cards else np.full_like(memory, max(shape.memory_mib, 1))
         enough = fleet.fixed.present & ~fleet.fixed.card_held & (fleet.now.memory >= need)
         free = np.maximum(free, enough.sum(axis=0))
     return Cost(fleet, job, shapes, able, ready, free)

@@ -99,9 +99,8 @@ class Shares:
 def deserved(standings: Sequence[Standing], demand: Sequence[int], capacity: int) -> list[int]:
     """What each of these deserves of the capacity: of its guarantee what it wants, then of the rest by weight, at most
     what it wants and may hold. What one does not want goes to the others."""
-    caps = [
-        min(want, UNLIMITED if one.limit is None else one.limit) for one, want in zip(standings, demand, strict=True)
-    ]
+    limits = [UNLIMITED if one.limit is None else one.limit for one in standings]
+    caps = [min(pair) for pair in zip(limits, demand, strict=True)]
     own = [min(one.guaranteed, cap) for one, cap in zip(standings, caps, strict=True)]
     rest = max(capacity - sum(own), 0)
     weights = lending_weights(standings)

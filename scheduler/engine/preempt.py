@@ -1,12 +1,12 @@
 """Who is stopped so that a waiting job gets its cards: as few attempts as possible, of these the least lost work.
 
 Pure. A job that its project's guarantee covers may have borrowed cards taken back; a job of a higher tier may have
-lower work stopped that says it may be. Nobody is taken below its own guarantee, nothing is stopped before it has run its
-minimum time, and what is being stopped already is waited for. A gang is one victim and goes whole. Whether it helps is
-asked of the engine itself (room.py).
+lower work stopped that says it may be. Nobody is taken below its own guarantee, nothing is stopped before it has run
+its minimum time, and what is being stopped already is waited for. A gang is one victim and goes whole. Whether it helps
+is asked of the engine itself (room.py).
 
-Small pools are searched wholly. In large ones nodes are tried in the order of what they would cost, what turns out to be
-superfluous is left alone, and the neighbourhood is searched wholly; `Terms.checks` bounds the questions asked.
+Small pools are searched wholly. In large ones nodes are tried in the order of what they would cost, what turns out to
+be superfluous is left alone, and the neighbourhood is searched wholly; `Terms.checks` bounds the questions asked.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def propose(
 def _candidates(able: Iterable[Tenant], room: Room, rows: frozenset[int], at: float) -> list[Candidate]:
     """Those that stand on rows where the job could be, the cheapest first."""
     fleet = room.scene.fleet
-    size = {}
+    size: dict[int, int] = {}
     found = []
     for tenant in able:
         here = tuple(room.stays.get(tenant.job_id, ()))
@@ -211,7 +211,7 @@ class _Search:
         return min(found, key=_cost, default=None)
 
     def cleared(self, table: Cost, rows: Sequence[int]) -> list[Candidate] | None:
-        """The candidates of one row after the other, until the job finds room; for a job of one node of one row alone."""
+        """The candidates of one row after the other, until the job finds room; for a job of one node, of one row."""
         wanted = self.job.asks[0].nodes
         chosen: list[Candidate] = []
         for tried, row in enumerate(rows[: wanted + BEYOND], start=1):

@@ -150,8 +150,8 @@ class Demand:
 @dataclass(frozen=True, slots=True)
 class Standing:
     """What a project may count on in one of the two worlds, in milli-cards: `guaranteed` is its own, and of what nobody
-    uses it is lent a part by `weight`, at most `limit` in all (None = no limit). `held`: what it holds now, without what
-    is closing. `usage`: milli-card-seconds so far, the older the less they count."""
+    uses it is lent a part by `weight`, at most `limit` in all (None = no limit). `held`: what it holds now, without
+    what is closing. `usage`: milli-card-seconds so far, the older the less they count."""
 
     project_id: int
     simulated: bool
@@ -164,8 +164,8 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A live attempt, which goes as a whole. `since`: when its work began, or was last kept by a checkpoint that is known
-    of; before `safe_until` it is not stopped for others. `closing`: it is being stopped already."""
+    """A live attempt, which goes as a whole. `since`: when its work began, as nothing is known of its checkpoints;
+    before `safe_until` it is not stopped for others. `closing`: it is being stopped already."""
 
     attempt_id: int
     job_id: int
