@@ -7,6 +7,7 @@ the book change together. It must not talk to drivers. Lock order: projects, nod
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,8 +19,9 @@ from ledger.clock import database_now
 from ledger.models import Allocation, Attempt, Job, User
 from ledger.vocabulary import AllocationState, AttemptState, JobState, Outcome
 
-MAX_ATTEMPTS = 3
-RETRIED = frozenset({Outcome.HARDWARE, Outcome.LOST})
+MAX_ATTEMPTS = 3  # that a machine has failed; what was stopped for others is no failure
+RETRIED = frozenset({Outcome.HARDWARE, Outcome.LOST, Outcome.PREEMPTED})
+MOST_PREEMPTED = 50  # times; each time it runs longer before it can be stopped again, so that none comes near it
 FINAL_STATE = {
     Outcome.SUCCEEDED: JobState.SUCCEEDED,
     Outcome.CANCELLED: JobState.CANCELLED,
@@ -183,17 +185,19 @@ def close_many(allocation_ids: Sequence[int]) -> list[int]:
 
 
 def _end_jobs(ended: Sequence[tuple[Job, Attempt]], now: dt.datetime) -> None:
-    """Jobs whose attempt ended: queued again after a fault of the machine, else in their final state."""
+    """Jobs whose attempt ended: queued again after a fault of the machine or when others needed the cards, else in
+    their final state."""
     closing = dict(
         Allocation.objects.filter(attempt__in=[a.pk for _, a in ended])
         .values_list("attempt_id", "closing_at")
         .order_by("closing_at")
     )
+    again = _tried_again([(job, attempt) for job, attempt in ended if not job.cancel_reason])
     moves: list[tuple[Job, JobState, str]] = []
     for job, attempt in ended:
         outcome = Outcome(attempt.outcome)
         before = job.state
-        if outcome in RETRIED and attempt.n < MAX_ATTEMPTS and not job.cancel_reason:
+        if job.pk in again:
             job.state, job.queued_at, job.started_at, job.placed_at = JobState.QUEUED, now, None, None
             moves.append((_as_before(job, before), JobState.QUEUED, "job.requeued"))
         else:
@@ -202,6 +206,21 @@ def _end_jobs(ended: Sequence[tuple[Job, Attempt]], now: dt.datetime) -> None:
             moves.append((_as_before(job, before), final, f"job.{final}"))
     Job.objects.bulk_update([job for job, _ in ended], ["state", "queued_at", "started_at", "placed_at", "ended_at"])
     _audit_moves(moves, now)
+
+
+def _tried_again(ended: Sequence[tuple[Job, Attempt]]) -> set[int]:
+    """Jobs that have attempts left, of those that a machine failed or that were stopped for others."""
+    retried = {job.pk: attempt.outcome for job, attempt in ended if attempt.outcome in RETRIED}
+    if not retried:
+        return set()
+    counted = Attempt.objects.filter(job__in=retried, outcome__in=RETRIED).values_list("job_id", "outcome")
+    tries = Counter((job_id, outcome == Outcome.PREEMPTED) for job_id, outcome in counted)
+    return {
+        job_id
+        for job_id, outcome in retried.items()
+        if tries[job_id, outcome == Outcome.PREEMPTED]
+        < (MOST_PREEMPTED if outcome == Outcome.PREEMPTED else MAX_ATTEMPTS)
+    }
 
 
 def _as_before(job: Job, state: str) -> Job:

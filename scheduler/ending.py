@@ -47,11 +47,17 @@ def end_attempt(
 
 
 def end_attempts(endings: Sequence[Ending]) -> int:
-    """Several attempts that ended by themselves, in one transaction. Returns how many members began to close."""
+    """Several attempts that ended by themselves, in one transaction. Returns how many began to close."""
     with transaction.atomic(durable=True):
-        allocations = book.begin_close_many(endings)
-        _order_stops(allocations, DEFAULT_GRACE_S)
-    return len({allocation.attempt_id for allocation in allocations})
+        return len(close_inside(endings, grace_s=DEFAULT_GRACE_S))
+
+
+def close_inside(endings: Sequence[Ending], *, grace_s: int) -> set[int]:
+    """The inner step for several attempts: the caller holds a durable transaction. Returns the attempts that this call
+    began to close."""
+    allocations = book.begin_close_many(endings)
+    _order_stops(allocations, grace_s)
+    return {allocation.attempt_id for allocation in allocations}
 
 
 def close_members(

@@ -15,9 +15,9 @@ from django.db import connection, transaction
 
 from ledger.clock import database_now
 from ledger.vocabulary import Refusal
-from scheduler import snapshot
+from scheduler import preempting, snapshot
 from scheduler.commit import Committed, commit_as_decided
-from scheduler.engine.plan import Desk
+from scheduler.engine.plan import Desk, shares_of
 from scheduler.engine.types import Plan, Reservation, Snapshot, Waiting
 from scheduler.quota import over_quota
 from scheduler.snapshot import QueuedJob
@@ -86,6 +86,7 @@ def place_queued() -> dict[str, Any]:
 def _rounds() -> dict[str, Any]:
     started, before, total = monotonic(), snapshot.reloads(), Committed()
     jobs: list[QueuedJob] = []
+    stopped = 0
     for _ in range(ROUNDS):
         jobs = snapshot.queued_jobs()
         if not jobs:
@@ -101,6 +102,8 @@ def _rounds() -> dict[str, Any]:
             rule=snap.rule,
             policy=snap.policy,
             stays=snapshot.stays_later(fleet, snap.at),
+            shares=shares_of(snap, fleet),
+            claims=snap.claims,
         )
         done = commit_as_decided(snap, desk.decisions(snap.jobs))
         total.placed += done.placed
@@ -109,9 +112,11 @@ def _rounds() -> dict[str, Any]:
         refused = total.refused_jobs | done.refused_jobs
         _record_waiting(snap, desk.plan(), refused)
         if not done.refused or monotonic() - started > BUDGET_S:
+            stopped = preempting.stop_for_waiting(snap, desk, refused)
             break
     return {
         "placed": total.placed,
+        "stopped": stopped,
         "refused": dict(total.refused),
         "looked_at": len(jobs),
         "reloads": snapshot.reloads() - before,

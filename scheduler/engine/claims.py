@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.engine.answers import answer
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.shape import shapes_of
 from scheduler.engine.types import Claim, Reservation, SharePlan, Waiting
@@ -26,15 +25,12 @@ def keep_claimed(desk: Desk, claim: Claim) -> None:
         return
     if claim.ask_index >= len(job.asks) or claim.until <= desk.at:
         return
-    shapes = [shape for shape in shapes_of(job, job.asks[claim.ask_index]) if shape.form is claim.form]
-    for shape in shapes:
-        codes = answer(desk.fleet, shape, desk.rule).codes
-        when = desk.ends.room_at(shape, codes, desk.at)[rows]
-        begins = float(np.clip(when, desk.at, claim.until).max(initial=desk.at))
-        awaits = {job_id for row in rows.tolist() for job_id in desk.ends.table.on(row, until=begins)[0].tolist()}
-        desk.kept.keep(rows, begins, shape, desk.ends)
-        nodes = tuple(sorted(claim.node_ids))
-        desk.reservations[job.id] = Reservation(job.id, claim.ask_index, begins, nodes, tuple(sorted(awaits)))
+    begins = min(max(claim.begins_at, desk.at), claim.until)
+    for shape in shapes_of(job, job.asks[claim.ask_index]):
+        if shape.form is claim.form:
+            desk.kept.keep(rows, begins, shape, desk.ends)
+            nodes = tuple(sorted(claim.node_ids))
+            desk.reservations[job.id] = Reservation(job.id, claim.ask_index, begins, nodes, claim.awaits)
 
 
 def milli_of(fleet: Fleet, row: int, shares: Iterable[SharePlan]) -> int:

@@ -125,9 +125,9 @@ class Desk(Judge):
         shares: Shares | None = None,
         claims: Sequence[Claim] = (),
     ) -> None:
-        """`shares` part the queue among projects. Jobs of `claims` come first, and their nodes are kept. `stays` is only
-        asked when a job has to wait that may have nodes kept for it. Of the watched job is `seen` what was found for
-        each of its asks when its turn came."""
+        """`shares` part the queue among projects. Jobs of `claims` come first, and their nodes are kept. `stays` is
+        only asked when a job has to wait that may have nodes kept for it. Of the watched job is `seen` what was found
+        for each of its asks when its turn came."""
         super().__init__(fleet, reserves, at=at, seed=seed, rule=rule)
         if policy not in POLICIES:
             raise ValueError(f"policy {policy!r} is not known; known are {', '.join(sorted(POLICIES))}")

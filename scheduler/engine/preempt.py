@@ -54,7 +54,8 @@ class Proposal:
     ask_index: int
     form: Form
     node_ids: tuple[int, ...]
-    victims: tuple[int, ...]  # attempts
+    victims: tuple[int, ...]  # attempts, by number,
+    milli: tuple[int, ...]  # and the milli-cards of each
     lost: int
     whole: bool
     candidates: int
@@ -114,13 +115,15 @@ def propose(
     if found is None:
         return None
     placement, chosen = found
+    chosen.sort(key=lambda one: one.tenant.attempt_id)
     return Proposal(
         job_id=job.id,
         cause=cause,
         ask_index=placement.ask_index,
         form=placement.members[0].form,
         node_ids=tuple(sorted(member.node_id for member in placement.members)),
-        victims=tuple(sorted(one.tenant.attempt_id for one in chosen)),
+        victims=tuple(one.tenant.attempt_id for one in chosen),
+        milli=tuple(one.milli for one in chosen),
         lost=sum(one.lost for one in chosen),
         whole=search.whole,
         candidates=len(candidates),

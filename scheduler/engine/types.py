@@ -181,13 +181,16 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Nodes that are kept for a waiting job until a time, because others were stopped for it."""
+    """Nodes that are kept for a waiting job until a time, because others were stopped for it: what still has to go of
+    them, `awaits`, is expected to be gone at `begins_at`."""
 
     job_id: int
     ask_index: int
     form: Form
     node_ids: tuple[int, ...]
+    begins_at: float
     until: float
+    awaits: tuple[int, ...] = ()  # jobs
 
 
 @dataclass(frozen=True, slots=True)
