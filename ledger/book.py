@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from django.db import connection
 from django.db.models import Q
 
-from ledger import audit
+from ledger import audit, rows
 from ledger.clock import database_now
 from ledger.models import Allocation, Attempt, Job, User
 from ledger.vocabulary import AllocationState, AttemptState, JobState, Outcome
@@ -131,8 +131,8 @@ def begin_close_many(
         moves.append((job, job.state, attempt, ending))
         if job.state in (JobState.STARTING, JobState.RUNNING):
             job.state, job.message = JobState.STOPPING, ending.message[:500]
-    Attempt.objects.bulk_update(attempts, ["state", "outcome", "exit_code", "message"])
-    Job.objects.bulk_update([job for job, *_ in moves], ["state", "message"])
+    _write(attempts, ("state", "outcome", "exit_code", "message"))
+    _write([job for job, *_ in moves], ("state", "message"))
     Allocation.objects.filter(attempt__in=attempts, state__in=[AllocationState.OPENING, AllocationState.ACTIVE]).update(
         state=AllocationState.CLOSING, closing_at=now
     )
@@ -204,8 +204,15 @@ def _end_jobs(ended: Sequence[tuple[Job, Attempt]], now: dt.datetime) -> None:
             final = JobState.CANCELLED if job.cancel_reason else FINAL_STATE.get(outcome, JobState.FAILED)
             job.state, job.ended_at = final, closing[attempt.pk]
             moves.append((_as_before(job, before), final, f"job.{final}"))
-    Job.objects.bulk_update([job for job, _ in ended], ["state", "queued_at", "started_at", "placed_at", "ended_at"])
+    _write([job for job, _ in ended], ("state", "queued_at", "started_at", "placed_at", "ended_at"))
     _audit_moves(moves, now)
+
+
+def _write(changed: Sequence[Job] | Sequence[Attempt], names: Sequence[str]) -> None:
+    """These columns of these rows, in one statement."""
+    if changed:
+        columns = {name: [getattr(one, name) for one in changed] for name in names}
+        rows.update(type(changed[0]), [one.pk for one in changed], columns)
 
 
 def _tried_again(ended: Sequence[tuple[Job, Attempt]]) -> set[int]:

@@ -61,18 +61,22 @@ def stop_for_waiting(snap: Snapshot, desk: Desk, refused: Collection[int]) -> in
     served = stopped = 0
     claims = {claim.job_id for claim in snap.claims}
     hopeless: set[Hashable] = set()
+    tenants: list[Tenant] | None = None
     for one in islice(_wanted(desk, claims | set(refused), hopeless), LOOKED_AT):
-        if served == settings.PREEMPT_CLAIMANTS:
+        if tenants is None:
+            tenants = _tenants(desk.shares)
+        if served == settings.PREEMPT_CLAIMANTS or all(tenant.closing for tenant in tenants):
             break
-        found = _look(snap.reserves, one, desk.shares)
+        found = _look(snap.reserves, one, desk.shares, tenants)
         if found is None:
             hopeless.add(one.like)
             continue
-        proposal, tenants = found
-        inputs = _inputs(one.job, proposal, desk.shares)
-        if make_preemption(proposal=proposal, tenants=tenants, inputs=inputs):
-            served, stopped = served + 1, stopped + len(proposal.victims)
-            _took(desk.shares, tenants, proposal)
+        inputs = _inputs(one.job, found, desk.shares)
+        by_id = {tenant.attempt_id: tenant for tenant in tenants}
+        if make_preemption(proposal=found, tenants=by_id, inputs=inputs):
+            served, stopped = served + 1, stopped + len(found.victims)
+            _took(desk.shares, by_id, found)
+        tenants = None
     return stopped
 
 
@@ -84,8 +88,12 @@ def preview(job: Job) -> Proposal | None:
     desk = Desk(fleet, snap.reserves, at=snap.at, seed=snap.seed, rule=snap.rule, shares=shares, claims=snap.claims)
     if not isinstance(desk.decide(snap.jobs[0]), Waiting):
         return None
-    found = next((_look(snap.reserves, one, shares) for one in _wanted(desk, ())), None)
-    return found[0] if found else None
+    return next((_look(snap.reserves, one, shares, _tenants(shares)) for one in _wanted(desk, ())), None)
+
+
+def _tenants(shares: Shares | None) -> list[Tenant]:
+    borrowers = {key[0] for key in shares.of if shares.spare(key) > 0} if shares else set()
+    return standings.tenants(borrowers)
 
 
 def _wanted(desk: Desk, without: Collection[int], hopeless: Collection[Hashable] = ()) -> Iterator[Wanted]:
@@ -108,13 +116,11 @@ def _wanted(desk: Desk, without: Collection[int], hopeless: Collection[Hashable]
 
 
 def _look(
-    reserves: Sequence[Reserve], wanted: Wanted, shares: Shares | None
-) -> tuple[Proposal, Mapping[int, Tenant]] | None:
-    """By the book as it is now. Most rounds end at the first line: nobody who runs may be stopped yet."""
+    reserves: Sequence[Reserve], wanted: Wanted, shares: Shares | None, tenants: Sequence[Tenant]
+) -> Proposal | None:
+    """By the book as it is now."""
     at = database_now().timestamp()
     job = wanted.job
-    borrowers = {key[0] for key in shares.of if shares.spare(key) > 0} if shares else set()
-    tenants = standings.tenants(borrowers)
     if not any(may_go(one, job, wanted.cause, shares, at) for one in tenants):
         return None
     fleet = snapshot.fleet_of(snapshot.node_views())
@@ -124,8 +130,7 @@ def _look(
     scene = Scene(fleet, reserves, at, 1, DEFAULT_RULE, claims, views)
     terms = Terms(settings.PREEMPT_MOST_VICTIMS, min(MOST_CHECKS, CHECKS // (len(fleet) + CHECK)))
     stays = snapshot.stays_at(at)
-    found = propose(scene, job, wanted.cause, tenants=tenants, stays=stays, shares=shares, terms=terms)
-    return None if found is None else (found, {one.attempt_id: one for one in tenants})
+    return propose(scene, job, wanted.cause, tenants=tenants, stays=stays, shares=shares, terms=terms)
 
 
 def _took(shares: Shares | None, tenants: Mapping[int, Tenant], proposal: Proposal) -> None:
