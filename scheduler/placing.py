@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
@@ -26,6 +27,12 @@ PLACEMENT_LOCK = 7_130_002
 ROUNDS = 5  # a refused placement is tried again at once, with what the database knows now
 BUDGET_S = 5.0
 FINAL_FOR_NOW = (Refusal.QUOTA, Refusal.PROJECT_ENDED)  # looking again in the same tick changes nothing
+# A long queue is looked at wholly now and then, so that it takes this part of the time at most; in between the first few
+# of those that ask for the same are enough to fill what became free.
+LONG = 1_000
+HEADS = 32
+WHOLE_EVERY_S = 2.0
+WHOLE_PART = 0.1
 REFRESH = dt.timedelta(seconds=20)  # an unchanged reason is stamped again this often
 RECORD = """
 INSERT INTO scheduler_decision AS d (job_id, at, first_at, count, rule, policy, seed, workload_id, reasons, never,
@@ -83,12 +90,31 @@ def place_queued() -> dict[str, Any]:
         return _rounds() if mine else {"skipped": "another scheduler is at work"}
 
 
+@dataclass
+class _Looked:
+    """The last look of this process at the whole queue."""
+
+    ended: float = float("-inf")
+    took_s: float = 0.0
+    jobs: int = 0
+
+    def heads(self, now: float) -> int | None:
+        """How many of each kind are enough this time; None: all are looked at."""
+        rested = now - self.ended
+        enough = self.jobs > LONG and rested < max(WHOLE_EVERY_S, self.took_s / WHOLE_PART)
+        return HEADS if enough else None
+
+
+_looked = _Looked()
+
+
 def _rounds() -> dict[str, Any]:
     started, before, total = monotonic(), snapshot.reloads(), Committed()
+    heads = _looked.heads(started)
     jobs: list[QueuedJob] = []
     stopped = 0
     for _ in range(ROUNDS):
-        jobs = snapshot.queued_jobs()
+        jobs = snapshot.queued_jobs(heads=heads)
         if not jobs:
             break
         # what the database refused for good would only take room from the others in the next round
@@ -110,10 +136,14 @@ def _rounds() -> dict[str, Any]:
         total.refused.update(done.refused)
         total.refused_jobs |= {job: why for job, why in done.refused_jobs.items() if why in FINAL_FOR_NOW}
         refused = total.refused_jobs | done.refused_jobs
-        _record_waiting(snap, desk.plan(), refused)
+        if heads is None:
+            _record_waiting(snap, desk.plan(), refused)
         if not done.refused or monotonic() - started > BUDGET_S:
             stopped = preempting.stop_for_waiting(snap, desk, refused)
             break
+    if heads is None:
+        now = monotonic()
+        _looked.ended, _looked.took_s, _looked.jobs = now, now - started, len(jobs)
     return {
         "placed": total.placed,
         "stopped": stopped,
