@@ -27,12 +27,12 @@ PLACEMENT_LOCK = 7_130_002
 ROUNDS = 5  # a refused placement is tried again at once, with what the database knows now
 BUDGET_S = 5.0
 FINAL_FOR_NOW = (Refusal.QUOTA, Refusal.PROJECT_ENDED)  # looking again in the same tick changes nothing
-# A long queue is looked at wholly now and then, so that it takes this part of the time at most; in between the first few
-# of those that ask for the same are enough to fill what became free.
+# A long queue is looked at wholly now and then, so that it takes this part of the time at most; in between the first
+# few of those that ask for the same are enough to fill what became free.
 LONG = 1_000
-HEADS = 32
+HEADS = 4, 64  # of a kind; the more once most of them found room
 WHOLE_EVERY_S = 2.0
-WHOLE_PART = 0.1
+WHOLE_PART = 0.05
 REFRESH = dt.timedelta(seconds=20)  # an unchanged reason is stamped again this often
 RECORD = """
 INSERT INTO scheduler_decision AS d (job_id, at, first_at, count, rule, policy, seed, workload_id, reasons, never,
@@ -97,12 +97,13 @@ class _Looked:
     ended: float = float("-inf")
     took_s: float = 0.0
     jobs: int = 0
+    most_placed: bool = False
 
     def heads(self, now: float) -> int | None:
         """How many of each kind are enough this time; None: all are looked at."""
         rested = now - self.ended
         enough = self.jobs > LONG and rested < max(WHOLE_EVERY_S, self.took_s / WHOLE_PART)
-        return HEADS if enough else None
+        return HEADS[self.most_placed] if enough else None
 
 
 _looked = _Looked()
@@ -141,6 +142,7 @@ def _rounds() -> dict[str, Any]:
         if not done.refused or monotonic() - started > BUDGET_S:
             stopped = preempting.stop_for_waiting(snap, desk, refused)
             break
+    _looked.most_placed = 2 * total.placed > len(jobs)
     if heads is None:
         now = monotonic()
         _looked.ended, _looked.took_s, _looked.jobs = now, now - started, len(jobs)

@@ -254,12 +254,8 @@ FROM ledger_job j JOIN ledger_project p ON p.id = j.project_id
 WHERE j.state = 'queued' AND j.held_at IS NULL AND p.state = 'active'
 ORDER BY j.priority DESC, j.queued_at, j.id LIMIT %s
 """
-HEADS = QUEUED.replace(  # their keys as one array, whatever the statistics of a table that changes so fast say of it
-    "WHERE j.state",
-    """WHERE j.id = ANY (ARRAY(SELECT id FROM (
-    SELECT id, row_number() OVER (PARTITION BY project_id, priority, jsonb_hash(asks) ORDER BY queued_at, id) AS n
-    FROM ledger_job WHERE state = 'queued' AND held_at IS NULL) line WHERE n <= %s)) AND j.state""",
-)
+HEADS = QUEUED.replace("WHERE j.state", "WHERE j.id = ANY ((SELECT ledger_queue_heads(%s, %s))::bigint[]) AND j.state")
+MOST_KINDS = 2_000
 
 
 def queued_jobs(limit: int = QUEUE_LIMIT, heads: int | None = None) -> list[QueuedJob]:
@@ -267,7 +263,7 @@ def queued_jobs(limit: int = QUEUE_LIMIT, heads: int | None = None) -> list[Queu
     `heads` the first so many of those that ask for the same in one project. In which order they are looked at is the
     engine's."""
     with connection.cursor() as cursor:
-        cursor.execute(*((QUEUED, [limit]) if heads is None else (HEADS, [heads, limit])))
+        cursor.execute(*((QUEUED, [limit]) if heads is None else (HEADS, [heads, MOST_KINDS, limit])))
         rows = cursor.fetchall()
     _kept.durations.follow()
     holding = warm.warm_nodes([(json.loads(paths) if paths else (), image) for _, _, _, _, paths, image, *_ in rows])
