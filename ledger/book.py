@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db import connection
+from django.db import connection, models
 from django.db.models import Q
 
 from ledger import audit, rows
@@ -19,6 +19,7 @@ from ledger.clock import database_now
 from ledger.models import Allocation, Attempt, Job, User
 from ledger.vocabulary import AllocationState, AttemptState, JobState, Outcome
 
+LONG_COLUMNS = ("asks", "labels", "like", "environment", "command", "data_paths")
 MAX_ATTEMPTS = 3  # that a machine has failed; what was stopped for others is no failure
 RETRIED = frozenset({Outcome.HARDWARE, Outcome.LOST, Outcome.PREEMPTED})
 MOST_PREEMPTED = 50  # times; each time it runs longer before it can be stopped again, so that none comes near it
@@ -115,10 +116,8 @@ def begin_close_many(
     are closing already are passed over. Returns the allocations that this call began to close."""
     require_transaction()
     wanted = {ending.attempt_id: ending for ending in endings}
-    job_ids = Attempt.objects.filter(pk__in=wanted).values_list("job_id", flat=True)
-    jobs = {
-        job.pk: job for job in Job.objects.filter(pk__in=set(job_ids)).order_by("pk").select_for_update(no_key=True)
-    }
+    job_ids = Attempt.objects.filter(pk__in=wanted).values("job_id")
+    jobs = {job.pk: job for job in _locked(Job.objects.filter(pk__in=job_ids))}
     attempts = list(
         Attempt.objects.filter(pk__in=wanted).exclude(state__in=[AttemptState.STOPPING, AttemptState.ENDED])
     )
@@ -151,7 +150,8 @@ def begin_close_many(
         )
         for job, before, attempt, e in moves
     )
-    return list(Allocation.objects.filter(attempt__in=attempts, state=AllocationState.CLOSING).order_by("pk"))
+    closing = Allocation.objects.filter(attempt__in=attempts, state=AllocationState.CLOSING)
+    return list(closing.only("attempt_id", "driver", "state").order_by("pk"))
 
 
 def close(*, allocation_id: int) -> bool:
@@ -255,9 +255,14 @@ def _lock_for(allocation_ids: Sequence[int]) -> tuple[list[Job], list[Attempt]]:
     """The jobs of these allocations under their locks, in order, and the attempts as they are now."""
     require_transaction()
     attempt_ids = set(Allocation.objects.filter(pk__in=allocation_ids).values_list("attempt_id", flat=True))
-    job_ids = set(Attempt.objects.filter(pk__in=attempt_ids).values_list("job_id", flat=True))
-    jobs = list(Job.objects.filter(pk__in=job_ids).order_by("pk").select_for_update(no_key=True))
+    job_ids = Attempt.objects.filter(pk__in=attempt_ids).values("job_id")
+    jobs = _locked(Job.objects.filter(pk__in=job_ids))
     return jobs, list(Attempt.objects.filter(pk__in=attempt_ids).order_by("pk"))
+
+
+def _locked(jobs: models.QuerySet[Job]) -> list[Job]:
+    """Under their locks, in order, without what is long to read and not needed to end them."""
+    return list(jobs.defer(*LONG_COLUMNS).order_by("pk").select_for_update(no_key=True))
 
 
 def lock_job(job_id: int) -> tuple[Job, Attempt | None]:

@@ -30,7 +30,7 @@ FINAL_FOR_NOW = (Refusal.QUOTA, Refusal.PROJECT_ENDED)  # looking again in the s
 # A long queue is looked at wholly now and then, so that it takes this part of the time at most; in between the first
 # few of those that ask for the same are enough to fill what became free.
 LONG = 1_000
-HEADS = 4, 64  # of a kind; the more once most of them found room
+HEADS = 2, 64  # of a kind; the more once many of them found room
 WHOLE_EVERY_S = 2.0
 WHOLE_PART = 0.05
 REFRESH = dt.timedelta(seconds=20)  # an unchanged reason is stamped again this often
@@ -97,13 +97,13 @@ class _Looked:
     ended: float = float("-inf")
     took_s: float = 0.0
     jobs: int = 0
-    most_placed: bool = False
+    many_placed: bool = False
 
     def heads(self, now: float) -> int | None:
         """How many of each kind are enough this time; None: all are looked at."""
         rested = now - self.ended
         enough = self.jobs > LONG and rested < max(WHOLE_EVERY_S, self.took_s / WHOLE_PART)
-        return HEADS[self.most_placed] if enough else None
+        return HEADS[self.many_placed] if enough else None
 
 
 _looked = _Looked()
@@ -142,7 +142,7 @@ def _rounds() -> dict[str, Any]:
         if not done.refused or monotonic() - started > BUDGET_S:
             stopped = preempting.stop_for_waiting(snap, desk, refused)
             break
-    _looked.most_placed = 2 * total.placed > len(jobs)
+    _looked.many_placed = 4 * total.placed > len(jobs)
     if heads is None:
         now = monotonic()
         _looked.ended, _looked.took_s, _looked.jobs = now, now - started, len(jobs)

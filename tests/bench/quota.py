@@ -8,7 +8,7 @@ cards and 1 s (every 1.2 s, priority 200): 15,000 in all, whose work is 66.0 s o
 
 A cohort is a pool of its own by node label, two machines of 60 make-believe cards, as a department has no ceiling of its
 own yet; no gang or topology is in it. Three processes, as in the product: one submits (rows and their audit rows, a
-statement for what is due), one runs scheduling rounds one after the other (scheduler.placing), one ends each job when its
+statement for what is due), one runs a scheduling round whenever the doorbell rings (scheduler.placing), one ends each job when its
 time is over by the clock (scheduler.ending: what began to close, and then the confirmation that it is gone). Every
 placement and every end is committed to a PostgreSQL with the settings of `manage.py up`. No driver is asked, so a job goes
 from starting to its end without a row that says it runs.
@@ -39,7 +39,7 @@ CARDS: Final = QUEUES * GUARANTEED // MACHINES  # of a machine
 MIB: Final = 1_000
 PAUSE_S: Final = 0.005  # between looks at the clock
 LOOK_S: Final = 0.05  # between looks for what was placed: nothing is over sooner
-IDLE_S: Final = 0.01  # after a round that found nothing to place
+SWEEP_S: Final = 2.0  # so often the queue is looked at though nobody rang
 FIRST: Final = 0.04  # of the jobs come once before what is measured
 KUEUE_S: Final = 351.0
 
@@ -171,8 +171,7 @@ def play(coming: list[Arrival]) -> dict[str, Any]:
         if time.perf_counter() - told > 5:
             told = time.perf_counter()
             tell(f"{told - began:.0f} s: {placed} of {len(coming)} placed in {rounds} rounds")
-        if not now:
-            time.sleep(IDLE_S)
+        wait_for_the_bell(SWEEP_S if not now else 0.0)
     for process in others:
         process.join(10)
     assert [process.exitcode for process in others] == [0, 0]
@@ -189,6 +188,16 @@ def play(coming: list[Arrival]) -> dict[str, Any]:
         "database_cpu_s": round(database_cpu() - database, 1),
         "load": [round(one, 1) for one in os.getloadavg()],
     }
+
+
+def wait_for_the_bell(most_s: float) -> None:
+    """Until something was submitted or ended, as a worker waits for its next message."""
+    from scheduler import wake
+
+    until = time.perf_counter() + most_s
+    while time.perf_counter() < until and not wake.is_rung("scheduler.tick"):
+        time.sleep(0.002)
+    wake.answered("scheduler.tick")
 
 
 def database_cpu() -> float:
