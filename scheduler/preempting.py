@@ -21,7 +21,7 @@ from django.db import transaction
 from ledger import audit
 from ledger.book import Ending
 from ledger.clock import database_now
-from ledger.models import Attempt, Job, Project
+from ledger.models import Attempt, Job
 from ledger.vocabulary import AttemptState, JobState, Outcome
 from scheduler import snapshot, standings
 from scheduler.ending import close_inside
@@ -37,9 +37,8 @@ CHECK: Final = 500  # each question costs its rows and so many besides
 MOST_CHECKS: Final = 600
 LOOKED_AT: Final = 16  # waiting jobs for which it is asked, one of each kind
 WHY: Final = {
-    Cause.GUARANTEE: "stopped for job {job} of project {project}: it is within what that project is guaranteed, and "
-    "these cards were borrowed",
-    Cause.TIER: "stopped for job {job} of project {project}: inference comes before work that may be stopped for it",
+    Cause.GUARANTEE: "stopped for a job that is within what its project is guaranteed: these cards were borrowed",
+    Cause.TIER: "stopped for inference, which comes before work that may be stopped for it",
 }
 MAY_BE_STOPPED: Final = (AttemptState.STARTING, AttemptState.RUNNING)
 
@@ -164,8 +163,6 @@ def make_preemption(*, proposal: Proposal, tenants: Mapping[int, Tenant], inputs
         if not _may_claim(job, now) or not _all_live(proposal.victims):
             return False
         row = _write(job, proposal, inputs, now)
-        project = Project.objects.values_list("slug", flat=True).get(pk=job.project_id)
-        message = WHY[proposal.cause].format(job=job.pk, project=project)
         PreemptionVictim.objects.bulk_create(
             PreemptionVictim(
                 preemption=row,
@@ -175,7 +172,7 @@ def make_preemption(*, proposal: Proposal, tenants: Mapping[int, Tenant], inputs
             )
             for one in wanted
         )
-        endings = [Ending(one.attempt_id, Outcome.PREEMPTED, None, message) for one in wanted]
+        endings = [Ending(one.attempt_id, Outcome.PREEMPTED, None, WHY[proposal.cause]) for one in wanted]
         close_inside(endings, grace_s=row.grace_s)
     return True
 

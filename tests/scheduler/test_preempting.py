@@ -87,7 +87,8 @@ def test_the_stop_is_an_ordinary_one_and_both_sides_are_told() -> None:
     assert victim.ran_s >= 60
     stopped = victim.attempt.job
     assert stopped in filling
-    assert f"job {job.pk} of project vision" in stopped.message
+    assert "guaranteed" in stopped.message
+    assert "vision" not in stopped.message  # its people need not know whose
     command = Command.objects.get(attempt=victim.attempt, verb="stop")
     assert command.grace_s == 20
     verbs = AuditEvent.objects.filter(verb__in=["job.claimed", "job.stopping"]).order_by("pk")
