@@ -7,19 +7,22 @@ the book change together. It must not talk to drivers. Lock order: projects, nod
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db import connection
+from django.db import connection, models
 from django.db.models import Q
 
-from ledger import audit
+from ledger import audit, rows
 from ledger.clock import database_now
 from ledger.models import Allocation, Attempt, Job, User
 from ledger.vocabulary import AllocationState, AttemptState, JobState, Outcome
 
-MAX_ATTEMPTS = 3
-RETRIED = frozenset({Outcome.HARDWARE, Outcome.LOST})
+LONG_COLUMNS = ("asks", "labels", "like", "environment", "command", "data_paths")
+MAX_ATTEMPTS = 3  # that a machine has failed; what was stopped for others is no failure
+RETRIED = frozenset({Outcome.HARDWARE, Outcome.LOST, Outcome.PREEMPTED})
+MOST_PREEMPTED = 50  # times; each time it runs longer before it can be stopped again, so that none comes near it
 FINAL_STATE = {
     Outcome.SUCCEEDED: JobState.SUCCEEDED,
     Outcome.CANCELLED: JobState.CANCELLED,
@@ -114,10 +117,8 @@ def begin_close_many(
     are closing already are passed over. Returns the allocations that this call began to close."""
     require_transaction()
     wanted = {ending.attempt_id: ending for ending in endings}
-    job_ids = Attempt.objects.filter(pk__in=wanted).values_list("job_id", flat=True)
-    jobs = {
-        job.pk: job for job in Job.objects.filter(pk__in=set(job_ids)).order_by("pk").select_for_update(no_key=True)
-    }
+    job_ids = Attempt.objects.filter(pk__in=wanted).values("job_id")
+    jobs = {job.pk: job for job in _locked(Job.objects.filter(pk__in=job_ids))}
     attempts = list(
         Attempt.objects.filter(pk__in=wanted).exclude(state__in=[AttemptState.STOPPING, AttemptState.ENDED])
     )
@@ -130,8 +131,8 @@ def begin_close_many(
         moves.append((job, job.state, attempt, ending))
         if job.state in (JobState.STARTING, JobState.RUNNING):
             job.state, job.message = JobState.STOPPING, ending.message[:500]
-    Attempt.objects.bulk_update(attempts, ["state", "outcome", "exit_code", "message"])
-    Job.objects.bulk_update([job for job, *_ in moves], ["state", "message"])
+    _write(attempts, ("state", "outcome", "exit_code", "message"))
+    _write([job for job, *_ in moves], ("state", "message"))
     Allocation.objects.filter(attempt__in=attempts, state__in=[AllocationState.OPENING, AllocationState.ACTIVE]).update(
         state=AllocationState.CLOSING, closing_at=now
     )
@@ -150,7 +151,8 @@ def begin_close_many(
         )
         for job, before, attempt, e in moves
     )
-    return list(Allocation.objects.filter(attempt__in=attempts, state=AllocationState.CLOSING).order_by("pk"))
+    closing = Allocation.objects.filter(attempt__in=attempts, state=AllocationState.CLOSING)
+    return list(closing.only("attempt_id", "driver", "state").order_by("pk"))
 
 
 def close(*, allocation_id: int) -> bool:
@@ -184,25 +186,49 @@ def close_many(allocation_ids: Sequence[int]) -> list[int]:
 
 
 def _end_jobs(ended: Sequence[tuple[Job, Attempt]], now: dt.datetime) -> None:
-    """Jobs whose attempt ended: queued again after a fault of the machine, else in their final state."""
+    """Jobs whose attempt ended: queued again after a fault of the machine or when others needed the cards, else in
+    their final state."""
     closing = dict(
         Allocation.objects.filter(attempt__in=[a.pk for _, a in ended])
         .values_list("attempt_id", "closing_at")
         .order_by("closing_at")
     )
+    again = _tried_again([(job, attempt) for job, attempt in ended if not job.cancel_reason])
     moves: list[tuple[Job, JobState, str]] = []
     for job, attempt in ended:
         outcome = Outcome(attempt.outcome)
         before = job.state
-        if outcome in RETRIED and attempt.n < MAX_ATTEMPTS and not job.cancel_reason:
+        if job.pk in again:
             job.state, job.queued_at, job.started_at, job.placed_at = JobState.QUEUED, now, None, None
             moves.append((_as_before(job, before), JobState.QUEUED, "job.requeued"))
         else:
             final = JobState.CANCELLED if job.cancel_reason else FINAL_STATE.get(outcome, JobState.FAILED)
             job.state, job.ended_at = final, closing[attempt.pk]
             moves.append((_as_before(job, before), final, f"job.{final}"))
-    Job.objects.bulk_update([job for job, _ in ended], ["state", "queued_at", "started_at", "placed_at", "ended_at"])
+    _write([job for job, _ in ended], ("state", "queued_at", "started_at", "placed_at", "ended_at"))
     _audit_moves(moves, now)
+
+
+def _write(changed: Sequence[Job] | Sequence[Attempt], names: Sequence[str]) -> None:
+    """These columns of these rows, in one statement."""
+    if changed:
+        columns = {name: [getattr(one, name) for one in changed] for name in names}
+        rows.update(type(changed[0]), [one.pk for one in changed], columns)
+
+
+def _tried_again(ended: Sequence[tuple[Job, Attempt]]) -> set[int]:
+    """Jobs that have attempts left, of those that a machine failed or that were stopped for others."""
+    retried = {job.pk: attempt.outcome for job, attempt in ended if attempt.outcome in RETRIED}
+    if not retried:
+        return set()
+    counted = Attempt.objects.filter(job__in=retried, outcome__in=RETRIED).values_list("job_id", "outcome")
+    tries = Counter((job_id, outcome == Outcome.PREEMPTED) for job_id, outcome in counted)
+    return {
+        job_id
+        for job_id, outcome in retried.items()
+        if tries[job_id, outcome == Outcome.PREEMPTED]
+        < (MOST_PREEMPTED if outcome == Outcome.PREEMPTED else MAX_ATTEMPTS)
+    }
 
 
 def _as_before(job: Job, state: str) -> Job:
@@ -230,9 +256,14 @@ def _lock_for(allocation_ids: Sequence[int]) -> tuple[list[Job], list[Attempt]]:
     """The jobs of these allocations under their locks, in order, and the attempts as they are now."""
     require_transaction()
     attempt_ids = set(Allocation.objects.filter(pk__in=allocation_ids).values_list("attempt_id", flat=True))
-    job_ids = set(Attempt.objects.filter(pk__in=attempt_ids).values_list("job_id", flat=True))
-    jobs = list(Job.objects.filter(pk__in=job_ids).order_by("pk").select_for_update(no_key=True))
+    job_ids = Attempt.objects.filter(pk__in=attempt_ids).values("job_id")
+    jobs = _locked(Job.objects.filter(pk__in=job_ids))
     return jobs, list(Attempt.objects.filter(pk__in=attempt_ids).order_by("pk"))
+
+
+def _locked(jobs: models.QuerySet[Job]) -> list[Job]:
+    """Under their locks, in order, without what is long to read and not needed to end them."""
+    return list(jobs.defer(*LONG_COLUMNS).order_by("pk").select_for_update(no_key=True))
 
 
 def lock_job(job_id: int) -> tuple[Job, Attempt | None]:

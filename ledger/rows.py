@@ -55,6 +55,23 @@ def insert(
         return [pk for (pk,) in cursor.fetchall()]
 
 
+def update(model: type[models.Model], keys: Sequence[int], columns: Mapping[str, Sequence[Any]]) -> None:
+    """Give each of these rows its values, by attname; many times faster than bulk_update."""
+    if not keys:
+        return
+    meta = model._meta
+    fields = {field.attname: field for field in meta.concrete_fields}
+    names = [_quoted(fields[name].column) for name in columns]
+    sources = [_unnested(meta.pk), *(_unnested(fields[name]) for name in columns)]
+    statement = (  # names and types of the models' columns, values as parameters
+        f"UPDATE {_quoted(meta.db_table)} SET {', '.join(f'{name} = new.{name}' for name in names)} "  # noqa: S608
+        f"FROM ROWS FROM ({', '.join(sources)}) AS new (key, {', '.join(names)}) "
+        f"WHERE {_quoted(meta.db_table)}.{_quoted(meta.pk.column)} = new.key"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [_array(keys), *map(_array, columns.values())])
+
+
 def _listed(fields: Sequence[models.Field[Any, Any]]) -> str:
     typed = (f"{_quoted(field.attname)} {field.db_type(connection)}" for field in fields)
     return f"json_to_recordset(%s) AS ({', '.join(typed)})"

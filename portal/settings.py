@@ -262,6 +262,14 @@ EMAIL_TIMEOUT = 10
 EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if EMAIL_HOST else 'dummy'}.EmailBackend"
 DEFAULT_FROM_EMAIL = SERVER_EMAIL = env.text("EMAIL_FROM", "gpu-commons@localhost")
 
+FAIR_SHARE_HALF_LIFE_HOURS = env.number("FAIR_SHARE_HALF_LIFE_HOURS", 168.0)  # after which usage counts half
+# Work that is stopped so that others get what they are guaranteed, or for a higher tier.
+PREEMPT_MIN_RUN_S = env.integer("PREEMPT_MIN_RUN_S", 600)  # before it nothing is stopped; doubles each time
+PREEMPT_GRACE_S = env.integer("PREEMPT_GRACE_S", 60)  # from the checkpoint signal until it is ended
+PREEMPT_KEPT_S = env.integer("PREEMPT_KEPT_S", 600, at_least=1)  # after the grace, so long nodes are kept
+PREEMPT_MOST_VICTIMS = env.integer("PREEMPT_MOST_VICTIMS", 64)  # attempts for one job; 0 = nothing is ever stopped
+PREEMPT_CLAIMANTS = env.integer("PREEMPT_CLAIMANTS", 4)  # waiting jobs a tick for which others are stopped
+
 # How the make-believe hardware of the simulated driver behaves; all draws come from the seed.
 SIMULATED_WORLD: dict[str, Any] = {
     "seed": env.integer("SIMULATED_SEED", 1),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from django.db import transaction
 
-from ledger import book
+from ledger import book, rows
 from ledger.book import Ending
 from ledger.clock import database_now
 from ledger.models import Allocation, Attempt, Job, User
@@ -47,11 +47,17 @@ def end_attempt(
 
 
 def end_attempts(endings: Sequence[Ending]) -> int:
-    """Several attempts that ended by themselves, in one transaction. Returns how many members began to close."""
+    """Several attempts that ended by themselves, in one transaction. Returns how many began to close."""
     with transaction.atomic(durable=True):
-        allocations = book.begin_close_many(endings)
-        _order_stops(allocations, DEFAULT_GRACE_S)
-    return len({allocation.attempt_id for allocation in allocations})
+        return len(close_inside(endings, grace_s=DEFAULT_GRACE_S))
+
+
+def close_inside(endings: Sequence[Ending], *, grace_s: int) -> set[int]:
+    """The inner step for several attempts: the caller holds a durable transaction. Returns the attempts that this call
+    began to close."""
+    allocations = book.begin_close_many(endings)
+    _order_stops(allocations, grace_s)
+    return {allocation.attempt_id for allocation in allocations}
 
 
 def close_members(
@@ -90,20 +96,17 @@ def _order_stops(allocations: Sequence[Allocation], grace_s: int) -> None:
     Command.objects.filter(attempt__in=attempts, verb=CommandVerb.START, state=CommandState.PENDING).update(
         state=CommandState.REFUSED, done_at=now, last_error="the attempt was closed before it started"
     )
-    Command.objects.bulk_create(
-        [
-            Command(
-                allocation=allocation,
-                attempt_id=allocation.attempt_id,
-                driver=allocation.driver,
-                verb=CommandVerb.STOP,
-                grace_s=grace_s,
-                due_at=now,
-                created_at=now,
-            )
-            for allocation in allocations
-        ],
-        ignore_conflicts=True,
+    rows.insert(
+        Command,
+        columns={
+            "allocation_id": [allocation.pk for allocation in allocations],
+            "attempt_id": [allocation.attempt_id for allocation in allocations],
+            "driver": [allocation.driver for allocation in allocations],
+        },
+        verb=CommandVerb.STOP,
+        grace_s=grace_s,
+        due_at=now,
+        created_at=now,
     )
     wake_after_commit("scheduler.run_commands")
 

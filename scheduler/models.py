@@ -92,6 +92,44 @@ class Promise(models.Model):
         return f"promise to job {self.job_id}"
 
 
+class Preemption(models.Model):
+    """Attempts were stopped so that one waiting job gets its cards, and nodes are kept for it meanwhile. Never changed:
+    whether it is still open is read from the job and the time (scheduler.standings)."""
+
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="preemptions")
+    made_at = models.DateTimeField()
+    kept_until = models.DateTimeField(db_index=True)
+    rule = models.CharField(max_length=64)
+    cause = models.CharField(max_length=16)  # of scheduler.engine.preempt
+    ask_index = models.SmallIntegerField()
+    form = models.CharField(max_length=16)
+    nodes = models.JSONField()  # [node id] that are kept
+    grace_s = models.PositiveIntegerField()
+    inputs = models.JSONField()  # what it was decided by
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(cause__in=["guarantee", "tier"]), name="preemption_cause_known"),
+            models.CheckConstraint(condition=Q(kept_until__gt=models.F("made_at")), name="preemption_keeps_for_a_time"),
+            models.CheckConstraint(condition=~Q(nodes=[]), name="preemption_keeps_nodes"),
+        ]
+
+    def __str__(self) -> str:
+        return f"preemption for job {self.job_id}"
+
+
+class PreemptionVictim(models.Model):
+    """An attempt that was stopped for another job: once, and for one."""
+
+    preemption = models.ForeignKey(Preemption, on_delete=models.PROTECT, related_name="victims")
+    attempt = models.OneToOneField(Attempt, on_delete=models.PROTECT, related_name="preempted_for")
+    borrowed = models.BooleanField()  # its project held more than its guarantee
+    ran_s = models.PositiveIntegerField()
+
+    def __str__(self) -> str:
+        return f"attempt {self.attempt_id}"
+
+
 class Command(models.Model):
     """The outbox: what a driver must be told about one allocation. Repeatable; the row says whether it is done."""
 

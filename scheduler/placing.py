@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import monotonic
 from types import MappingProxyType
 from typing import Any
@@ -17,9 +17,9 @@ from django.db import connection, transaction
 
 from ledger.clock import database_now
 from ledger.vocabulary import Refusal
-from scheduler import snapshot
+from scheduler import preempting, snapshot
 from scheduler.commit import Committed, commit_as_decided
-from scheduler.engine.plan import Desk
+from scheduler.engine.plan import Desk, shares_of
 from scheduler.engine.types import Plan, Reservation, Snapshot, Waiting
 from scheduler.quota import REFUSALS, over_quota
 from scheduler.snapshot import QueuedJob
@@ -29,6 +29,12 @@ ROUNDS = 5  # a refused placement is tried again at once, with what the database
 BUDGET_S = 5.0
 FINAL_FOR_NOW = (*REFUSALS, Refusal.PROJECT_ENDED)  # looking again in the same tick changes nothing
 NOTHING: Mapping[int, Refusal] = MappingProxyType({})
+# A long queue is looked at wholly now and then, so that it takes this part of the time at most; in between the first
+# few of those that ask for the same are enough to fill what became free.
+LONG = 1_000
+HEADS = 2, 64  # of a kind; the more once many of them found room
+WHOLE_EVERY_S = 2.0
+WHOLE_PART = 0.05
 REFRESH = dt.timedelta(seconds=20)  # an unchanged reason is stamped again this often
 RECORD = """
 INSERT INTO scheduler_decision AS d (job_id, at, first_at, count, rule, policy, seed, workload_id, reasons, never,
@@ -86,11 +92,32 @@ def place_queued() -> dict[str, Any]:
         return _rounds() if mine else {"skipped": "another scheduler is at work"}
 
 
+@dataclass
+class _Looked:
+    """The last look of this process at the whole queue."""
+
+    ended: float = float("-inf")
+    took_s: float = 0.0
+    jobs: int = 0
+    many_placed: bool = False
+
+    def heads(self, now: float) -> int | None:
+        """How many of each kind are enough this time; None: all are looked at."""
+        rested = now - self.ended
+        enough = self.jobs > LONG and rested < max(WHOLE_EVERY_S, self.took_s / WHOLE_PART)
+        return HEADS[self.many_placed] if enough else None
+
+
+_looked = _Looked()
+
+
 def _rounds() -> dict[str, Any]:
     started, before, total = monotonic(), snapshot.reloads(), Committed()
+    heads = _looked.heads(started)
     jobs: list[QueuedJob] = []
+    stopped = 0
     for _ in range(ROUNDS):
-        jobs = snapshot.queued_jobs()
+        jobs = snapshot.queued_jobs(heads=heads)
         if not jobs:
             break
         # what the database refused for good would only take room from the others in the next round
@@ -105,17 +132,26 @@ def _rounds() -> dict[str, Any]:
             rule=snap.rule,
             policy=snap.policy,
             stays=snapshot.stays_later(fleet, snap.at),
+            shares=shares_of(snap, fleet),
+            claims=snap.claims,
         )
         done = commit_as_decided(snap, desk.decisions(snap.jobs))
         total.placed += done.placed
         total.refused.update(done.refused)
         total.refused_jobs |= {job: why for job, why in done.refused_jobs.items() if why in FINAL_FOR_NOW}
         refused = total.refused_jobs | done.refused_jobs
-        _record_waiting(snap, desk.plan(), refused, over)
+        if heads is None:
+            _record_waiting(snap, desk.plan(), refused, over)
         if not done.refused or monotonic() - started > BUDGET_S:
+            stopped = preempting.stop_for_waiting(snap, desk, refused)
             break
+    _looked.many_placed = 4 * total.placed > len(jobs)
+    if heads is None:
+        now = monotonic()
+        _looked.ended, _looked.took_s, _looked.jobs = now, now - started, len(jobs)
     return {
         "placed": total.placed,
+        "stopped": stopped,
         "refused": dict(total.refused),
         "looked_at": len(jobs),
         "reloads": snapshot.reloads() - before,

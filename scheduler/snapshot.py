@@ -16,8 +16,8 @@ from django.db import connection
 from ledger.clock import database_now
 from ledger.fields import Interval
 from ledger.models import HeadroomReserve, InventoryVersion, Job
-from ledger.vocabulary import AskForm, Distance, Form, Interconnect, Span
-from scheduler import warm, workload
+from ledger.vocabulary import AskForm, Distance, Form, Interconnect, JobKind, Span
+from scheduler import standings, warm, workload
 from scheduler.changes import Stand, between, stand
 from scheduler.durations import Durations, kin
 from scheduler.engine.demand import workloads
@@ -64,6 +64,7 @@ def forget() -> None:
     """Drop what is kept (tests, a new database)."""
     _kept.stand = _kept.live.stand = _kept.stays.stand = _kept.durations.read_at = None
     warm.forget()
+    standings.forget()
 
 
 def reloads() -> int:
@@ -240,6 +241,7 @@ def job_view(job: Job | QueuedJob, over_quota: bool = False) -> JobView:
         warm=warm.warm_nodes([(job.data_paths, job.image)])[0],
         expected_s=expected_s,
         surely_s=surely_s,
+        kind=JobKind(job.kind),
     )
 
 
@@ -252,13 +254,16 @@ FROM ledger_job j JOIN ledger_project p ON p.id = j.project_id
 WHERE j.state = 'queued' AND j.held_at IS NULL AND p.state = 'active'
 ORDER BY j.priority DESC, j.queued_at, j.id LIMIT %s
 """
+HEADS = QUEUED.replace("WHERE j.state", "WHERE j.id = ANY ((SELECT ledger_queue_heads(%s, %s))::bigint[]) AND j.state")
+MOST_KINDS = 2_000
 
 
-def queued_jobs(limit: int = QUEUE_LIMIT) -> list[QueuedJob]:
-    """Queued jobs that nobody holds back, of projects that take work; of each priority those that came first. In which
-    order they are looked at is the engine's."""
+def queued_jobs(limit: int = QUEUE_LIMIT, heads: int | None = None) -> list[QueuedJob]:
+    """Queued jobs that nobody holds back, of projects that take work; of each priority those that came first, or with
+    `heads` the first so many of those that ask for the same in one project. In which order they are looked at is the
+    engine's."""
     with connection.cursor() as cursor:
-        cursor.execute(QUEUED, [limit])
+        cursor.execute(*((QUEUED, [limit]) if heads is None else (HEADS, [heads, MOST_KINDS, limit])))
         rows = cursor.fetchall()
     _kept.durations.follow()
     holding = warm.warm_nodes([(json.loads(paths) if paths else (), image) for _, _, _, _, paths, image, *_ in rows])
@@ -276,7 +281,7 @@ def _queued(row: Sequence[Any], warm_ids: frozenset[int]) -> QueuedJob:
     like = kin(simulated, who, kind, name, wanted[0].nodes, wanted[0].cards_per_node)
     expected = _kept.durations.expected(like, limit)
     wishes = Interconnect(inside), Distance(apart), _labels(labels)
-    rest += (_like(model and json.loads(model)), warm_ids, *expected)
+    rest += (_like(model and json.loads(model)), warm_ids, *expected, JobKind(kind))
     return QueuedJob(
         pk,
         project_id,
@@ -310,4 +315,6 @@ def read(jobs: Iterable[Job | QueuedJob], over_quota: Container[int] = frozenset
         reserves=tuple(Reserve(zone_id=r.zone_id, model=r.model, mib=r.mib) for r in reserves),
         demand=_kept.learnt.demand,
         workload=_kept.learnt.version,
+        standings=standings.read(),
+        claims=standings.claims(),
     )

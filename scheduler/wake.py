@@ -31,6 +31,14 @@ def ring(task: str) -> None:
         log.warning("the broker did not take %s (%s); the sweep will find the work", task, error)
 
 
+def is_rung(task: str) -> bool:
+    """Whether a message waits that nobody has answered. False when the broker is away."""
+    try:
+        return bool(_client().exists(f"gpu-commons:rung:{task}"))
+    except redis.RedisError:
+        return False
+
+
 def answered(task: str) -> None:
     """The worker has begun: from now on new work needs a new ring."""
     try:

@@ -16,7 +16,8 @@ from typing import Any, Final
 from ledger.clock import database_now
 from ledger.models import HeadroomReserve, Job, NodeZone, Project, User
 from ledger.vocabulary import Form, ProjectState, Refusal
-from scheduler import likeness, quota, snapshot
+from scheduler import likeness, quota, snapshot, standings
+from scheduler.engine.fairness import Shares
 from scheduler.engine.feasible import counted
 from scheduler.engine.future import Future, World
 from scheduler.engine.plan import Desk
@@ -122,10 +123,18 @@ class _Question:
 
     def answer(self) -> Outlook:
         fleet = snapshot.fleet_of(self.views)
-        stays = snapshot.stays_later(fleet, self.at)
+        known = standings.read()
         desk = Desk(
-            fleet, self.reserves, at=self.at, seed=SEED, rule=DEFAULT_RULE, stays=stays, watched=self.job.id
-        )  # fmt: skip
+            fleet,
+            self.reserves,
+            at=self.at,
+            seed=SEED,
+            rule=DEFAULT_RULE,
+            stays=snapshot.stays_later(fleet, self.at),
+            watched=self.job.id,
+            shares=Shares(known, fleet.capacity()) if known else None,
+            claims=standings.claims(),
+        )
         self.ahead = 0
         for decided in desk.decisions([*self.queue, self.job]):
             if decided.job_id == self.job.id:

@@ -98,6 +98,16 @@ class Job(models.Model):
         ]
         indexes = [
             models.Index(fields=["-priority", "queued_at", "id"], name="job_queue", condition=Q(state=JobState.QUEUED)),
+            # those of one project and priority that ask for the same, the first to come at the front
+            models.Index(
+                "project",
+                "priority",
+                models.Func("asks", function="jsonb_hash", output_field=models.IntegerField()),
+                "queued_at",
+                "id",
+                name="job_lines",
+                condition=Q(state=JobState.QUEUED, held_at__isnull=True),
+            ),
             models.Index(fields=["project", "-id"], name="job_by_project"),
             models.Index(fields=["state"], name="job_live", condition=Q(state__in=sorted(LIVE_JOB_STATES))),
         ]

@@ -12,6 +12,7 @@ from ledger.models import Allocation, Card, CardSeat, CardShare, Hold, Job, Node
 from ledger.vocabulary import JobState
 from portal.api.company import company_answer
 from portal.api.comparison import comparison, fingerprint_of
+from portal.api.preemption import stopped_for, stops_for
 from scheduler.models import Decision, Drift
 
 
@@ -82,6 +83,7 @@ def job_detail(job: Job, viewer: User) -> dict[str, Any]:
             }
             for a in attempts
         ],
+        "stopped_for": stopped_for(attempts, viewer),
         "comparison": comparison(newest, job.like_job_id, viewer) if newest and job.like_job_id else None,
         "placement": _placement(current),
         **company_answer(job, current, viewer),
@@ -168,6 +170,7 @@ def _reasons(job: Job, viewer: User) -> dict[str, Any] | None:
         "position": decision.position,
         "expected_s": decision.expected_s,
         "kept": _kept(decision, viewer),
+        "stops": stops_for(job, decision),
         "since": _iso(decision.first_at),
         "at": _iso(decision.at),
     }

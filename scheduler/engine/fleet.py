@@ -187,6 +187,12 @@ class Fleet:
         sizes, cards, cpu, memory = self.stocks[simulated]
         return Stock(np.array(sizes or (1,)), np.array(cards or (0,)), cpu, memory)  # no table is empty
 
+    def capacity(self) -> dict[bool, int]:
+        """Milli-cards in all that work may use, by simulated: of nodes that are up and not held, without held cards."""
+        usable = self.fixed.present & ~self.fixed.card_held & self.fixed.up & ~self.fixed.held
+        cards = usable.sum(axis=0)
+        return {world: 1000 * int(cards[self.fixed.simulated == world].sum()) for world in (False, True)}
+
     def _take_stock(self) -> None:
         """What there is in all; prices and answers go when that has changed."""
         stocks = {simulated: self._stock(simulated) for simulated in (False, True)}

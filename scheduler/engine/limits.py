@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ledger.vocabulary import COMPUTE_UNITS, AskForm
-from scheduler.engine.types import Ask, CardView, Demand, JobView, NodeView, Plan, Snapshot, Stay
+from scheduler.engine.types import Ask, CardView, Demand, JobView, NodeView, Plan, Snapshot, Standing, Stay
 
 LARGEST_AMOUNT: Final = 2**40  # leaves room to add up a fleet in 64 bits
 AMOUNTS: Final[dict[type, tuple[str, ...]]] = {
@@ -18,6 +18,7 @@ AMOUNTS: Final[dict[type, tuple[str, ...]]] = {
     Ask: ("cards_per_node", "memory_mib", "after_s", "compute_milli"),
     JobView: ("cpu_milli", "host_memory_mib", "expected_s"),
     Stay: ("cpu_milli", "host_memory_mib"),
+    Standing: ("guaranteed", "held"),
     Demand: ("cards", "memory_mib", "cpu_milli", "host_memory_mib", "count"),
 }
 
@@ -37,6 +38,8 @@ def check_snapshot_values(snapshot: Snapshot) -> None:
         _check_amounts(demand, f"demand[{n}]")
     for n, stay in enumerate(snapshot.stays):
         _check_stay(stay, f"stays[{n}]")
+    for n, standing in enumerate(snapshot.standings):
+        _check_standing(standing, f"standings[{n}]")
 
 
 def check_plan_values(plan: Plan) -> None:
@@ -93,6 +96,14 @@ def _check_stay(stay: Stay, where: str) -> None:
     for n, (_card, memory, compute) in enumerate(stay.cards):
         _check_intervals(memory, None, f"{where}.cards[{n}][1]")
         _check_intervals(compute, COMPUTE_UNITS, f"{where}.cards[{n}][2]")
+
+
+def _check_standing(standing: Standing, where: str) -> None:
+    _check_amounts(standing, where)
+    _at_least(standing.weight, 1, f"{where}.weight")
+    _at_least(standing.usage, 0, f"{where}.usage")
+    if standing.limit is not None:
+        _at_least(standing.limit, standing.guaranteed, f"{where}.limit")
 
 
 def _check_amounts(thing: object, where: str) -> None:

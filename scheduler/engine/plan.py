@@ -6,9 +6,10 @@ changed. Between ticks keep one Fleet, correct it with `replace_nodes`, and give
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from math import ceil
 
 import numpy as np
 
@@ -16,8 +17,10 @@ from ledger.vocabulary import AskForm, Refusal
 from scheduler.engine import feasible
 from scheduler.engine.answers import answer
 from scheduler.engine.arrays import Bools, Rows
+from scheduler.engine.claims import keep_claimed, milli_of
 from scheduler.engine.demand import workloads
 from scheduler.engine.ends import NEVER, Ends, StayTable
+from scheduler.engine.fairness import Shares, tier
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.judge import FREE, Judge, Question, Verdict, question_of
 from scheduler.engine.kept import Bar
@@ -28,6 +31,7 @@ from scheduler.engine.shape import Shape, shapes_of
 from scheduler.engine.types import (
     DEFAULT_POLICY,
     Ask,
+    Claim,
     JobView,
     MemberPlan,
     Placement,
@@ -87,7 +91,13 @@ def _desk_for(snapshot: Snapshot, watched: int | None = None) -> Desk:
         policy=snapshot.policy,
         stays=lambda: StayTable(fleet, snapshot.stays),
         watched=watched,
+        shares=shares_of(snapshot, fleet),
+        claims=snapshot.claims,
     )
+
+
+def shares_of(snapshot: Snapshot, fleet: Fleet) -> Shares | None:
+    return Shares(snapshot.standings, fleet.capacity()) if snapshot.standings else None
 
 
 def _desk_after(snapshot: Snapshot, job_id: int) -> Desk:
@@ -112,14 +122,18 @@ class Desk(Judge):
         policy: str = DEFAULT_POLICY,
         stays: Callable[[], StayTable] | None = None,
         watched: int | None = None,
+        shares: Shares | None = None,
+        claims: Sequence[Claim] = (),
     ) -> None:
-        """`stays` is only asked when a job has to wait that may have nodes kept for it. Of the watched job is `seen`
-        what was found for each of its asks when its turn came."""
+        """`shares` part the queue among projects. Jobs of `claims` come first, and their nodes are kept. `stays` is
+        only asked when a job has to wait that may have nodes kept for it. Of the watched job is `seen` what was found
+        for each of its asks when its turn came."""
         super().__init__(fleet, reserves, at=at, seed=seed, rule=rule)
         if policy not in POLICIES:
             raise ValueError(f"policy {policy!r} is not known; known are {', '.join(sorted(POLICIES))}")
         self.policy = POLICIES[policy]
         self.stays = stays
+        self.shares, self.claims = shares, tuple(claims)
         self.placed: list[Stay] = []  # by this plan
         self.hopeless: set[tuple[Question, ...]] = set()  # for which nothing can be kept
         self.jobs: dict[int, JobView] = {}
@@ -129,8 +143,21 @@ class Desk(Judge):
 
     def decisions(self, jobs: Iterable[JobView]) -> Iterator[Placement | Waiting]:
         """Each job's, in the order of the queue, as it is made."""
-        for step in walk(self.pending(jobs), self, self.policy):
+        pending = {one.id: one for one in self.pending(jobs)}
+        for job in self.claimants_first(pending):
+            yield self.decided[job.id]
+        for step in walk(pending.values(), self, self.policy, self.shares.turns if self.shares else None):
             yield self.decided[step.job.id]
+
+    def claimants_first(self, pending: dict[int, Pending]) -> Iterator[Pending]:
+        """Those of these for which nodes are kept: they start, or their nodes are kept on. They are taken out."""
+        for claim in self.claims:
+            job = pending.pop(claim.job_id, None)
+            if job is None:
+                continue
+            if self.start(job, ()) is None:
+                keep_claimed(self, claim)
+            yield job
 
     def decide(self, job: JobView) -> Placement | Waiting:
         """One job, whoever else waits."""
@@ -154,7 +181,11 @@ class Desk(Judge):
 
     def order(self, jobs: Iterable[JobView]) -> list[JobView]:
         """These jobs as the queue has them now, the first to be looked at first."""
-        return [self.jobs[one.id] for one in in_order(self.pending(jobs), self.at, self.policy)]
+        queue = in_order(self.pending(jobs), self.at, self.policy)
+        turns = queue if self.shares is None else list(self.shares.turns(queue))
+        first = [claim.job_id for claim in self.claims if claim.job_id in self.jobs]
+        ids = dict.fromkeys((*first, *(one.id for one in turns)))
+        return [self.jobs[job_id] for job_id in ids]
 
     def pending(self, jobs: Iterable[JobView]) -> list[Pending]:
         """These jobs as the queue sees them; they may then be started and reserved for."""
@@ -287,6 +318,8 @@ class Desk(Judge):
             self.headroom.after(row, member)
             self.fleet.take(row, member)
             self.kept.take(row, member, self.at + pending.surely_s)
+            if self.shares:
+                self.shares.take((job.project_id, job.simulated), milli_of(self.fleet, row, member.shares))
             if job.expected_s:
                 self.placed.append(_stay(job, member, self.at + job.expected_s))
         members = tuple(member for _, member in verdict.members)
@@ -309,14 +342,20 @@ def _pending(job: JobView, card_mib: int, width: int) -> Pending:
     ask = job.asks[0]
     machine = ask.form is AskForm.WHOLE
     shared = ask.form is AskForm.CONTAINER and ask.memory_mib > 0
+    cards = max(ask.cards_per_node, width) if machine else ask.cards_per_node
+    part = min(ask.memory_mib / card_mib, 1.0) if shared else 1.0
     return Pending(
         id=job.id,
         priority=job.priority,
         submitted_at=job.submitted_at,
         nodes=ask.nodes,
-        cards=max(ask.cards_per_node, width) if machine else ask.cards_per_node,
+        cards=cards,
         expected_s=job.expected_s,
         surely_s=NEVER if job.surely_s is None else job.surely_s,
         whole=machine or 0 < width <= ask.cards_per_node,
-        part=min(ask.memory_mib / card_mib, 1.0) if shared else 1.0,
+        part=part,
+        project=job.project_id,
+        simulated=job.simulated,
+        tier=tier(job.kind),
+        milli=ask.nodes * cards * ceil(1000 * part),
     )

@@ -61,6 +61,10 @@ class Pending:
     whole: bool = False  # takes all cards of its nodes, however many
     shape: Hashable = None
     part: float = 1.0
+    project: int = 0
+    simulated: bool = False
+    tier: int = 0  # of its kind (fairness.py): the higher may have the lower stopped
+    milli: int = 0  # milli-cards in all
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,7 @@ def in_order(pending: Iterable[Pending], at: float, policy: QueuePolicy) -> list
     return sorted(pending, key=key)
 
 
+Turns = Callable[[Sequence[Pending]], Iterable[Pending]]  # the queue in order -> each job as its turn comes
 Keepers = tuple[Pending, ...]  # whose waiting keeps others out of untouched nodes
 
 
@@ -141,8 +146,8 @@ class Step(NamedTuple):
     reserved: Start | None
 
 
-def walk(pending: Iterable[Pending], ground: Ground, policy: QueuePolicy) -> Iterator[Step]:
-    """One pass over the queue: what can start starts.
+def walk(pending: Iterable[Pending], ground: Ground, policy: QueuePolicy, turns: Turns | None = None) -> Iterator[Step]:
+    """One pass over the queue: what can start starts. `turns` may part the queue among projects (fairness.py).
 
     Of what can't, the overdue hold reservations, and wide jobs where no other does: only cards of one node come free
     by themselves."""
@@ -152,7 +157,7 @@ def walk(pending: Iterable[Pending], ground: Ground, policy: QueuePolicy) -> Ite
         priority: tuple(job for job in waiting_whole if job.priority >= priority)
         for priority in {job.priority for job in queue}
     }
-    for job in queue:
+    for job in queue if turns is None else turns(queue):
         late = overdue(job, ground.at, policy)
         kept_for = () if job.whole or late else keepers[job.priority]
         start, reservation = ground.start(job, kept_for), None

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ledger.vocabulary import AskForm, Distance, Form, Interconnect, Refusal, Span
+from ledger.vocabulary import AskForm, Distance, Form, Interconnect, JobKind, Refusal, Span
 
 DEFAULT_RULE: Final = "least-loss/1"  # of score.py
 DEFAULT_POLICY: Final = "small-first/1"  # of queueing.py
@@ -108,6 +108,7 @@ class JobView:
     warm: frozenset[int] = frozenset()  # ids of nodes that likely have its data in their own cache
     expected_s: float = 0.0  # mean of how long it will run; 0 = nothing is known, then it goes by its submission
     surely_s: float | None = None  # within that time it will all but surely have ended; None = nothing is known
+    kind: JobKind = JobKind.OTHER
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,52 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """What a project may count on in one of the two worlds, in milli-cards: `guaranteed` is its own, and of what nobody
+    uses it is lent a part by `weight`, at most `limit` in all (None = no limit). `held`: what it holds now, without
+    what is closing. `usage`: milli-card-seconds so far, the older the less they count."""
+
+    project_id: int
+    simulated: bool
+    guaranteed: int = 0
+    limit: int | None = None
+    weight: int = 1
+    held: int = 0
+    usage: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A live attempt, which goes as a whole. `since`: when its work began, as nothing is known of its checkpoints;
+    before `safe_until` it is not stopped for others. `closing`: it is being stopped already."""
+
+    attempt_id: int
+    job_id: int
+    project_id: int
+    simulated: bool
+    kind: JobKind
+    priority: int
+    preemptible: bool
+    since: float
+    safe_until: float
+    closing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Nodes that are kept for a waiting job until a time, because others were stopped for it: what still has to go of
+    them, `awaits`, is expected to be gone at `begins_at`."""
+
+    job_id: int
+    ask_index: int
+    form: Form
+    node_ids: tuple[int, ...]
+    begins_at: float
+    until: float
+    awaits: tuple[int, ...] = ()  # jobs
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     at: float
     seed: int
@@ -158,6 +205,9 @@ class Snapshot:
     workload: int | None = None  # version of `demand`
     policy: str = DEFAULT_POLICY  # name and version of what orders the queue
     stays: tuple[Stay, ...] = ()  # what is on the nodes; what isn't told here is not expected to end
+    standings: tuple[Standing, ...] = ()  # empty = nobody is guaranteed anything: the queue goes by the policy alone
+    tenants: tuple[Tenant, ...] = ()  # who might be stopped for others, and who is being stopped
+    claims: tuple[Claim, ...] = ()  # in the order in which they were made
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ def test_a_placement_has_its_decision_and_its_command() -> None:
     flow.world(nodes=2)
     job = flow.long_job()
     snapshot.forget()
-    assert placing.place_queued() == {"placed": 1, "refused": {}, "looked_at": 1, "reloads": 2}
+    assert placing.place_queued() == {"placed": 1, "refused": {}, "looked_at": 1, "reloads": 2, "stopped": 0}
     job.refresh_from_db()
     decision, allocation = Decision.objects.get(job=job), Allocation.objects.get()
     assert (job.state, job.placed_at) == (JobState.STARTING, allocation.period.lower)

@@ -1,0 +1,142 @@
+"""What projects may count on, who might be stopped for others, and what is kept for whom: the database's rows as the
+engine wants them. Reads only.
+
+Usage is read from the roll-up and, for what is not rolled up yet, from the book; it changes slowly against its
+half-life and is kept in the process for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final
+
+from django.conf import settings
+from django.db import connection
+
+from ledger.vocabulary import Form, JobKind
+from scheduler.engine.types import Claim, Standing, Tenant
+
+GOOD_FOR_S: Final = 60.0
+HALF_LIVES: Final = 8  # what is older counts for less than 0.4 %
+MOST_DOUBLINGS: Final = 10
+GRANTS: Final = """
+SELECT project_id, guaranteed, amount, weight FROM ledger_quotagrant
+WHERE resource = 'card_milli' AND period @> clock_timestamp()
+  AND EXISTS (SELECT 1 FROM ledger_quotagrant WHERE resource = 'card_milli' AND period @> clock_timestamp()
+      AND (guaranteed > 0 OR weight > 1))
+"""
+MILLI: Final = "((s.memory_mib::bigint * 1000 + s.card_memory_mib - 1) / s.card_memory_mib)"
+HELD: Final = f"""
+SELECT a.project_id, n.simulated, sum({MILLI})::bigint
+FROM ledger_allocation a JOIN ledger_cardshare s ON s.allocation_id = a.id JOIN ledger_node n ON n.id = a.node_id
+WHERE upper_inf(a.period) AND upper_inf(s.period) AND a.state <> 'closing' GROUP BY 1, 2
+"""  # noqa: S608
+USAGE: Final = f"""
+WITH at AS (SELECT clock_timestamp() AS now, make_interval(secs => %(half)s * {HALF_LIVES}) AS far),
+rolled AS (SELECT coalesce((SELECT until FROM ledger_rollup), '-infinity') AS until),
+parts AS (
+    SELECT q.project_id, q.simulated, q.mib_seconds * 1000.0 / q.card_memory_mib AS milli_s, q.starts_at AS since
+    FROM ledger_usagequarter q, at WHERE q.account = 'used' AND q.starts_at > at.now - at.far
+    UNION ALL
+    SELECT a.project_id, n.simulated, {MILLI} * extract(epoch FROM
+        least(a.closing_at, at.now) - greatest(lower(a.period), rolled.until, at.now - at.far)), lower(a.period)
+    FROM at, rolled, ledger_allocation a JOIN ledger_cardshare s ON s.allocation_id = a.id
+        JOIN ledger_node n ON n.id = a.node_id
+    WHERE a.period && tstzrange(greatest(rolled.until, at.now - at.far), NULL)
+)
+SELECT project_id, simulated, sum(greatest(milli_s, 0)
+    * power(0.5::float8, extract(epoch FROM at.now - since)::float8 / %(half)s))::bigint
+FROM parts, at GROUP BY 1, 2
+"""  # noqa: S608
+TENANTS: Final = """
+SELECT t.id, t.job_id, j.project_id, j.simulated, j.kind, j.priority, j.preemptible, b.began,
+    b.began + %(run)s * power(2, least(%(most)s, (SELECT count(*) FROM ledger_attempt o
+        WHERE o.job_id = t.job_id AND o.n < t.n AND o.outcome = 'preempted'))), t.state = 'stopping'
+FROM ledger_attempt t JOIN ledger_job j ON j.id = t.job_id
+    CROSS JOIN LATERAL (SELECT extract(epoch FROM coalesce(j.started_at, t.opened_at))::float8 AS began) b
+WHERE t.state IN ('starting', 'running', 'stopping') AND (t.state = 'stopping'
+    OR ((j.preemptible OR j.project_id = ANY (%(borrowers)s::bigint[]))
+        AND b.began + %(run)s <= extract(epoch FROM clock_timestamp())))
+"""
+CLAIMS: Final = """
+SELECT p.job_id, p.ask_index, p.form, p.nodes, extract(epoch FROM p.made_at)::float8 + p.grace_s,
+    extract(epoch FROM p.kept_until)::float8,
+    ARRAY(SELECT t.job_id FROM scheduler_preemptionvictim v JOIN ledger_attempt t ON t.id = v.attempt_id
+        WHERE v.preemption_id = p.id AND t.state <> 'ended' ORDER BY 1)
+FROM scheduler_preemption p JOIN ledger_job j ON j.id = p.job_id
+WHERE p.kept_until > clock_timestamp() AND j.state = 'queued' AND j.queued_at <= p.made_at ORDER BY p.id
+"""
+World = tuple[int, bool]  # a project and whether simulated
+
+
+@dataclass
+class _Usage:
+    by: dict[World, int]
+    read_at: float
+
+
+_kept: _Usage | None = None
+
+
+def forget() -> None:
+    """Drop what is kept (tests, a new database)."""
+    global _kept
+    _kept = None
+
+
+def read() -> tuple[Standing, ...]:
+    """Of every project with a grant of cards or that holds any; nothing while nobody has a guarantee or a weight."""
+    with connection.cursor() as cursor:
+        cursor.execute(GRANTS)
+        grants = {project: rest for project, *rest in cursor.fetchall()}
+        if not grants:
+            return ()
+        cursor.execute(HELD)
+        held: dict[World, int] = {(project, world): milli for project, world, milli in cursor.fetchall()}
+    used = usage()
+    keys = {(project, world) for project in grants for world in (False, True)} | held.keys() | used.keys()
+    standings = []
+    for project, world in sorted(keys):
+        guaranteed, limit, weight = grants.get(project, (0, None, 1))
+        key = project, world
+        standings.append(Standing(*key, guaranteed, limit, weight, held.get(key, 0), used.get(key, 0)))
+    return tuple(standings)
+
+
+def usage() -> dict[World, int]:
+    """Milli-card-seconds by project and world; after FAIR_SHARE_HALF_LIFE_HOURS they count half."""
+    global _kept
+    if _kept is None or monotonic() - _kept.read_at > GOOD_FOR_S:
+        with connection.cursor() as cursor:
+            cursor.execute(USAGE, {"half": max(settings.FAIR_SHARE_HALF_LIFE_HOURS * 3600.0, 1.0)})
+            rows = cursor.fetchall()
+        _kept = _Usage({(project, world): milli_s for project, world, milli_s in rows if project}, monotonic())
+    return _kept.by
+
+
+def tenants(borrowers: Collection[int]) -> list[Tenant]:
+    """Live attempts that are being stopped, and those past their minimum run time that say they may be stopped or are
+    of these projects. The minimum doubles each time that a job was stopped for others, so that it always gets on."""
+    values: dict[str, Any] = {"run": settings.PREEMPT_MIN_RUN_S, "most": MOST_DOUBLINGS, "borrowers": list(borrowers)}
+    with connection.cursor() as cursor:
+        cursor.execute(TENANTS, values)
+        return [
+            Tenant(pk, job, project, world, JobKind(kind), priority, may, began, safe_until, closing)
+            for pk, job, project, world, kind, priority, may, began, safe_until, closing in cursor.fetchall()
+        ]
+
+
+def claims() -> tuple[Claim, ...]:
+    """What is kept for waiting jobs, the oldest first. A claim is over when its time is, or when its job was placed."""
+    with connection.cursor() as cursor:
+        cursor.execute(CLAIMS)
+        rows = cursor.fetchall()
+    return tuple(
+        Claim(job, ask, Form(form), _ids(nodes), begins, until, tuple(awaits))
+        for job, ask, form, nodes, begins, until, awaits in rows
+    )
+
+
+def _ids(nodes: str | list[int]) -> tuple[int, ...]:
+    return tuple(map(int, nodes if isinstance(nodes, list) else nodes.strip("[]").split(",")))

@@ -1,0 +1,235 @@
+"""Work is stopped for jobs that are owed its cards: through the ordinary end, told to both sides, and never in a loop."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from django.db.models import F
+
+from ledger.clock import database_now
+from ledger.models import Attempt, AuditEvent, Job, Project
+from ledger.vocabulary import JobState, Outcome, ProjectRole, Resource
+from scheduler import commands, placing, preempting, snapshot, standings
+from scheduler.ending import end_attempt
+from scheduler.models import Command, Decision, Preemption, PreemptionVictim
+from tests import factories
+from tests.scheduler import flow
+
+pytestmark = pytest.mark.django_db(transaction=True)
+CARD = {"form": "container", "memory_mib": 0}
+
+
+@pytest.fixture(autouse=True)
+def quick(settings: Any) -> None:
+    settings.PREEMPT_MIN_RUN_S, settings.PREEMPT_GRACE_S, settings.PREEMPT_KEPT_S = 30, 20, 300
+
+
+def _two_halves(nodes: int = 2, cards: int = 4) -> tuple[Project, Project]:
+    """Two projects with half of the pool guaranteed to each; either may borrow all of it."""
+    flow.world(nodes=nodes, cards=cards)
+    ours, theirs = Project.objects.get(slug="vision"), factories.project("audio", researcher=ProjectRole.MEMBER)
+    for project in (ours, theirs):
+        grant = factories.grant(project, Resource.CARD_MILLI, 1000 * nodes * cards)
+        grant.guaranteed = 500 * nodes * cards
+        grant.save(update_fields=["guaranteed"])
+    return ours, theirs
+
+
+def _fill(count: int, **values: Any) -> list[Job]:
+    jobs = [flow.long_job(**{"project": "audio", "asks": [CARD], **values}) for _ in range(count)]
+    flow.start(*jobs)
+    assert {job.state for job in jobs} == {JobState.RUNNING}
+    return jobs
+
+
+def _states(jobs: list[Job]) -> list[str]:
+    return list(Job.objects.filter(pk__in=[job.pk for job in jobs]).order_by("pk").values_list("state", flat=True))
+
+
+def _held(project: Project) -> int:
+    return flow.quota_used(project.pk, Resource.CARD_MILLI)
+
+
+def test_who_comes_back_has_its_half_with_the_fewest_stopped() -> None:
+    ours, theirs = _two_halves()
+    filling = _fill(8)
+    flow.grow_old()
+    back = [flow.long_job(asks=[{**CARD, "cards_per_node": 2}]) for _ in range(3)]
+    assert placing.place_queued()["stopped"] == 4  # for the two that the guarantee covers
+    assert _states(filling).count(JobState.STOPPING) == 4
+    flow.turn()
+    flow.start(*back)
+    assert [job.state for job in back] == [JobState.RUNNING, JobState.RUNNING, JobState.QUEUED]
+    assert (_held(ours), _held(theirs)) == (4000, 4000)
+    assert sorted(_states(filling)) == [JobState.QUEUED] * 4 + [JobState.RUNNING] * 4
+    assert Attempt.objects.filter(outcome=Outcome.PREEMPTED).count() == 4
+    flow.grow_old(3600)
+    flow.turn()  # nothing is borrowed any more: nobody else goes
+    assert Attempt.objects.filter(outcome=Outcome.PREEMPTED).count() == 4
+
+
+def test_the_stop_is_an_ordinary_one_and_both_sides_are_told() -> None:
+    _two_halves(nodes=1)
+    filling = _fill(4, checkpoint="SIGUSR1")
+    flow.grow_old()
+    job = flow.long_job(asks=[CARD])
+    result = placing.place_queued()
+    assert result["stopped"] == 1
+    [row] = Preemption.objects.all()
+    assert (row.job_id, row.cause, row.rule, row.grace_s) == (job.pk, "guarantee", "fewest-victims/1", 20)
+    assert row.inputs["guaranteed"] == 2000
+    assert row.inputs["searched_wholly"]
+    assert row.kept_until - row.made_at == dt.timedelta(seconds=320)
+    victim = PreemptionVictim.objects.select_related("attempt__job").get()
+    assert victim.borrowed
+    assert victim.ran_s >= 60
+    stopped = victim.attempt.job
+    assert stopped in filling
+    assert "guaranteed" in stopped.message
+    assert "vision" not in stopped.message  # its people need not know whose
+    command = Command.objects.get(attempt=victim.attempt, verb="stop")
+    assert command.grace_s == 20
+    verbs = AuditEvent.objects.filter(verb__in=["job.claimed", "job.stopping"]).order_by("pk")
+    assert [(event.verb, event.target_id) for event in verbs] == [
+        ("job.claimed", str(job.pk)),
+        ("job.stopping", str(stopped.pk)),
+    ]
+    assert verbs[0].after["stops"] == [victim.attempt_id]
+    placing.place_queued()  # the next round tells the waiting job what is kept for it
+    kept = Decision.objects.get(job=job, attempt=None).kept
+    assert (kept["nodes"], kept["awaits"]) == (["n1"], [stopped.pk])
+
+
+def test_nobody_is_stopped_before_its_time_nor_twice_for_one_job() -> None:
+    _two_halves(nodes=1)
+    _fill(4)
+    flow.long_job(asks=[CARD])
+    assert placing.place_queued()["stopped"] == 0
+    flow.grow_old()
+    assert [placing.place_queued()["stopped"] for _ in range(3)] == [1, 0, 0]
+
+
+def test_a_stopped_job_is_tried_again_and_each_time_left_alone_for_twice_as_long() -> None:
+    _two_halves(nodes=1)
+    _fill(4)
+    flow.grow_old()
+    mine = flow.long_job(asks=[CARD])
+    flow.turn()
+    flow.start(mine)
+    again = Job.objects.get(attempts__outcome=Outcome.PREEMPTED)
+    assert again.state == JobState.QUEUED
+    flow.finish(mine)
+    flow.start(again)
+    assert again.state == JobState.RUNNING
+    for ran, safe in ((59, True), (61, False)):
+        Job.objects.filter(pk=again.pk).update(started_at=database_now() - dt.timedelta(seconds=ran))
+        [tenant] = [one for one in standings.tenants([again.project_id]) if one.job_id == again.pk]
+        assert (tenant.safe_until > database_now().timestamp()) is safe
+
+
+def test_freed_cards_are_kept_for_the_gang_for_a_limited_time(settings: Any) -> None:
+    """What others want meanwhile waits; once the time is over they come."""
+    _two_halves(nodes=2)
+    _fill(8)
+    flow.grow_old()
+    gang = flow.long_job(asks=[{**CARD, "cards_per_node": 2, "nodes": 2}])
+    placing.place_queued()
+    row = Preemption.objects.get()
+    assert len(row.nodes) == 2
+    greedy = [flow.long_job(asks=[CARD], project="audio", priority=5) for _ in range(4)]
+    first, *_rest = Command.objects.filter(verb="stop").order_by("pk")
+    Command.objects.filter(verb="stop").exclude(pk=first.pk).update(due_at=database_now() + dt.timedelta(hours=1))
+    Command.objects.filter(pk=first.pk).update(due_at=database_now())
+    commands.run_due()  # one card of the gang's four is free
+    placing.place_queued()
+    assert set(_states([gang, *greedy])) == {JobState.QUEUED}
+    Preemption.objects.update(made_at=F("made_at") - dt.timedelta(hours=1), kept_until=database_now())
+    placing.place_queued()
+    assert _states(greedy).count(JobState.STARTING) == 1
+
+
+def test_the_gang_starts_once_all_is_free() -> None:
+    _two_halves(nodes=2)
+    _fill(8)
+    flow.grow_old()
+    gang = flow.long_job(asks=[{**CARD, "cards_per_node": 2, "nodes": 2}])
+    placing.place_queued()
+    greedy = [flow.long_job(asks=[CARD], project="audio", priority=5) for _ in range(4)]
+    flow.turn()
+    flow.start(gang)
+    assert gang.state == JobState.RUNNING
+    assert set(_states(greedy)) == {JobState.QUEUED}
+
+
+def test_a_scheduler_that_dies_between_stop_and_start_leaves_nothing_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    _two_halves(nodes=1)
+    filling = _fill(4)
+    flow.grow_old()
+    job = flow.long_job(asks=[CARD])
+    with monkeypatch.context() as patch:
+        patch.setattr("scheduler.preempting.close_inside", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            placing.place_queued()
+    assert not Preemption.objects.exists()
+    assert _states(filling) == [JobState.RUNNING] * 4
+    placing.place_queued()
+    snapshot.forget()  # another process goes on
+    flow.turn()
+    flow.start(job)
+    assert job.state == JobState.RUNNING
+    assert Attempt.objects.filter(outcome=Outcome.PREEMPTED).count() == 1
+
+
+def test_a_second_scheduler_with_the_same_choice_stops_nobody() -> None:
+    _two_halves(nodes=1)
+    _fill(4)
+    flow.grow_old()
+    job = flow.long_job(asks=[CARD])
+    proposal = preempting.preview(job)
+    assert proposal is not None
+    assert not Preemption.objects.exists()
+    tenants = {one.attempt_id: one for one in standings.tenants([Project.objects.get(slug="audio").pk])}
+    done = [preempting.make_preemption(proposal=proposal, tenants=tenants, inputs={}) for _ in range(2)]
+    assert done == [True, False]
+    assert PreemptionVictim.objects.count() == 1
+
+
+def test_a_victim_that_ends_by_itself_meanwhile_saves_the_others() -> None:
+    _two_halves(nodes=1)
+    _fill(4)
+    flow.grow_old()
+    proposal = preempting.preview(flow.long_job(asks=[{**CARD, "cards_per_node": 2}]))
+    assert proposal is not None
+    tenants = {one.attempt_id: one for one in standings.tenants([Project.objects.get(slug="audio").pk])}
+    end_attempt(attempt_id=proposal.victims[0], outcome=Outcome.SUCCEEDED)
+    assert not preempting.make_preemption(proposal=proposal, tenants=tenants, inputs={})
+    assert Attempt.objects.filter(outcome=Outcome.PREEMPTED).count() == 0
+
+
+def test_inference_has_training_stopped_that_may_be_and_never_the_reverse() -> None:
+    flow.world(nodes=1)
+    firm = [flow.long_job(asks=[CARD], kind="training") for _ in range(2)]
+    loose = [flow.long_job(asks=[CARD], kind="training", preemptible=True) for _ in range(2)]
+    flow.start(*firm, *loose)
+    flow.grow_old()
+    serving = [flow.long_job(asks=[CARD], kind="inference") for _ in range(3)]
+    for _ in range(3):
+        flow.turn()
+    flow.start(*serving)
+    assert _states(serving).count(JobState.RUNNING) == 2
+    assert _states(firm) == [JobState.RUNNING] * 2
+    assert _states(loose) == [JobState.QUEUED] * 2
+    assert {row.cause for row in Preemption.objects.all()} == {"tier"}
+    flow.grow_old(3600)
+    assert placing.place_queued()["stopped"] == 0
+
+
+def test_nothing_is_ever_stopped_where_that_is_switched_off(settings: Any) -> None:
+    settings.PREEMPT_MOST_VICTIMS = 0
+    _two_halves(nodes=1)
+    _fill(4)
+    flow.grow_old()
+    flow.long_job(asks=[CARD])
+    assert placing.place_queued()["stopped"] == 0
