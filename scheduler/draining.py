@@ -1,4 +1,5 @@
-"""Cuts of quota that have a date: from then on jobs are ended until what runs fits. Nothing else ends work for a quota.
+"""Cuts of quota that have a date: from then on jobs are ended until what runs fits, and wait in the queue anew. Nothing
+else ends work for a quota.
 
 Each look is worked out anew from the rows, so that it may be cut off or run twice anywhere: what is closing already
 counts as gone. As few jobs as possible are ended, and among those the ones that lose least. A grant or ceiling that

@@ -67,7 +67,7 @@ def test_nothing_ends_before_the_date_and_then_the_fewest_and_youngest() -> None
     assert draining.drain_all() == {"looked_at": 1, "ended": 0}  # what closes counts as gone
     flow.turn()
     flow.turn()
-    assert states(old, wide, young) == ["running", "running", "preempted"]
+    assert states(old, wide, young) == ["running", "running", "queued"]  # it waits again, for room in the quota
     assert draining.drain_all()["ended"] == 0
     row = AuditEvent.objects.get(verb="job.stopping")
     assert row.reason.startswith("the quota of project vision was cut to 3000 card_milli with effect from ")

@@ -16,6 +16,7 @@ from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.inventory import place_hold
 from ledger.models import (
+    Attempt,
     AuditEvent,
     AuditSeal,
     Card,
@@ -42,6 +43,8 @@ from ledger.vocabulary import Account, FaultKind, Form, HoldKind, ProjectRole, R
 from scheduler import commands, observing, placing, queue, queue_control, reclaim
 from scheduler.models import (
     Drift,
+    Preemption,
+    PreemptionVictim,
     Promise,
     SimulatedFault,
     SimulatedMember,
@@ -223,9 +226,29 @@ class Rows:
             past = (now - dt.timedelta(days=n + 1), now - dt.timedelta(days=n + 1, hours=-1))
             Hold.objects.create(node=node, kind=HoldKind.DRILL, reason="drill", period=past)
             Hold.objects.create(card=card, kind=HoldKind.DRILL, reason="drill", period=past)
+            self._stopped_for_another(now)
         for kind in [HoldKind.MAINTENANCE, HoldKind.FAULT, HoldKind.LOST][: len(numbers)]:
             for place in ({"node": node}, {"card": card}):
                 place_hold(kind=kind, reason="fan", actor=self.readers[1], via="test", **place)
+
+    def _stopped_for_another(self, now: dt.datetime) -> None:
+        """An attempt of the gang, or of another job once all of it were stopped, for a job that waits."""
+        free = Attempt.objects.filter(preempted_for=None)
+        victim = free.filter(job=gang()).first() or free.order_by("pk").first()
+        waits = Job.objects.filter(name="waits").latest("pk")
+        made = Preemption.objects.create(
+            job=waits,
+            made_at=now,
+            kept_until=now + dt.timedelta(hours=1),
+            rule="test",
+            cause="guarantee",
+            ask_index=0,
+            form="container",
+            nodes=[busiest().pk],
+            grace_s=60,
+            inputs={},
+        )
+        PreemptionVictim.objects.create(preemption=made, attempt=victim, borrowed=True, ran_s=60)
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
