@@ -15,6 +15,7 @@ from ledger import audit, quarters, saved_values, telemetry
 from ledger.clock import database_now
 from ledger.inventory import place_hold
 from ledger.models import (
+    Attempt,
     AuditEvent,
     AuditSeal,
     Card,
@@ -36,6 +37,8 @@ from ledger.vocabulary import Account, FaultKind, Form, HoldKind, ProjectRole, R
 from scheduler import commands, observing, placing, queue, queue_control
 from scheduler.models import (
     Drift,
+    Preemption,
+    PreemptionVictim,
     Promise,
     SimulatedFault,
     SimulatedMember,
@@ -179,6 +182,7 @@ class Rows:
         Drift.objects.create(kind="agent_silent", subject=f"mover-{n}", resolved_at=now, **seen)
         TaskRun.objects.create(name=f"task-{n}", started_at=now, ended_at=now, ok=True)
         Workload.objects.create(learnt_at=now, jobs=n, demand=[])
+        self._preemption()
         SimulatedTombstone.objects.get_or_create(job=n, defaults={"fence": 1})
 
     def _usage(self, n: int) -> None:
@@ -203,6 +207,17 @@ class Rows:
     def _plan(self, hostnames: Sequence[str], slug: str, **values: Any) -> None:
         proposal = propose_list(hostnames=hostnames, to_zone=factories.zone(slug, [Form.WHOLE]))
         make_plan(proposal=proposal, reason="test", actor=self.people["admin"], via="test", **values)
+
+    @staticmethod
+    def _preemption() -> None:
+        """Of an attempt that is over, for its own job: no page but that of a job that was stopped asks for it."""
+        over = Attempt.objects.filter(state="ended", preempted_for=None).order_by("pk")[0]
+        now = database_now()
+        values = {"rule": "test", "cause": "tier", "ask_index": 0, "form": "whole", "nodes": [1], "grace_s": 1}
+        row = Preemption.objects.create(
+            job_id=over.job_id, made_at=now, kept_until=now + dt.timedelta(seconds=1), inputs={}, **values
+        )
+        PreemptionVictim.objects.create(preemption=row, attempt=over, borrowed=False, ran_s=1)
 
     @staticmethod
     def _seals() -> None:
