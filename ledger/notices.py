@@ -89,12 +89,12 @@ def meaning(notice: Notice) -> str:
     """What follows from it and what its people can do."""
     if notice.kind == NoticeKind.OVER:
         return _(
-            "It takes no new work. What runs is stopped when its grace is over, and its people only read then. Ask a "
-            "site manager for an extension if the work has to go on."
+            "It takes no new work. What runs is stopped when its grace is over, and its people only read then. Its "
+            "owner and managers ask for a later end on the project's page if the work has to go on."
         )
     if notice.kind == NoticeKind.RECEIPT:
         return _("Nothing of it holds anything any more. Its members still read its jobs, its use and its receipt.")
     return _(
         "It works through that day. Then it takes no new work, jobs that still wait are cancelled, and what runs has "
-        "the project's grace. Ask a site manager for an extension if the work has to go on."
+        "the project's grace. Its owner and managers ask for a later end on the project's page if it has to go on."
     )

@@ -117,7 +117,7 @@ class _Work:
     def batches(self, decisions: Iterable[Placement | Waiting]) -> Iterator[_Batch]:
         """The first are smaller, so that the database soon has something to do."""
         placements = (decided for decided in decisions if isinstance(decided, Placement))
-        size = max(1, BATCH // 32)
+        size = max(1, BATCH // 8)
         while some := list(islice(placements, size)):
             yield _Batch([self.order(one) for one in some], {one.job_id: self.tell(one) for one in some})
             size = min(2 * size, BATCH)

@@ -63,10 +63,10 @@ class Batch:
                 found.rows[number], found.columns[number], found.points[number] = self._decide(self.shapes[shape])
             return found
         self.fleet.log.make_room(len(wanted))
-        asked = (self.slate, self.fleet.now, self.fleet.log.log, self.board, wanted)
+        asked = (self.slate, self.fleet.now, self.fleet.log.log, self.board, wanted, False)
         number = 0
         while (number := kernel.place(*asked, number, *found)) < len(wanted):
-            found.columns[number] = self._choose(self.shapes[wanted[number]], int(found.rows[number]))
+            found.columns[number] = self.choose(int(wanted[number]), int(found.rows[number]))
             number += 1
         return found
 
@@ -75,10 +75,10 @@ class Batch:
         for number in range(len(self.shapes) if self.fast else 0):
             kernel.catch_up(self.slate, self.fleet.log.log, self.board, number)
 
-    def _choose(self, shape: Shape, row: int) -> int:
-        """The cards of a row that the loops leave to cards.choose."""
+    def choose(self, shape: int, row: int) -> int:
+        """The cards of a row that the loops leave to cards.choose, for the shape of that number."""
         self._write_intervals(row)
-        columns = self._give(shape, row)
+        columns = self._give(self.shapes[shape], row)
         kernel.bring(self.slate, self.fleet.now, np.array([row]))
         return columns
 

@@ -2,11 +2,8 @@
 # NumPy's stubs give Any for comparisons and reductions of arrays, so the declared types are the only ones there are.
 
 """The inner loops of decisions by prices, one node at a time, for a compiler: what feasible.py, priced.py and cards.py
-say for all rows at once with NumPy. Both come to the same answers, to the last bit.
-
-Compiled code is kept on disk and only this file is looked at for changes: all that the loops read is laid out by types
-of this file, and numbers of other modules are handed in, never imported.
-"""
+say for all rows at once with NumPy, to the last bit. Compiled code is kept on disk and only this file is looked at for
+changes: what the loops read is laid out by types of this file, numbers of others are handed in, never imported."""
 
 from __future__ import annotations
 
@@ -327,10 +324,11 @@ def catch_up(slate: Slate, log: Log, board: Board, number: int) -> None:
 
 @compiled
 def place(
-    slate: Slate, now: Moving, log: Log, board: Board, wanted: Ints, start: int, row: Ints, columns: Ints, points: Ints
-) -> int:
-    """Decide requests for the shapes `wanted` (m,) from number `start` on, each before the next; the others (m,) are
-    written as in batch.Decided. Returns m, or the number of a request whose cards cards.choose must choose."""
+    slate: Slate, now: Moving, log: Log, board: Board, wanted: Ints, halt: bool, start: int, row: Ints, columns: Ints,
+    points: Ints,
+) -> int:  # fmt: skip
+    """Decide requests for the shapes `wanted` (m,) from number `start` on, each before the next; the others (m,) are as
+    in batch.Decided. Returns m, or the number of one whose cards cards.choose must choose, or one refused (`halt`)."""
     rows, logged, number = len(board.by_rank), log.length[0], start
     while number < len(wanted):
         shape = wanted[number]
@@ -340,6 +338,8 @@ def place(
         catch_up(slate, log, board, shape)
         key = board.trees[shape, board.levels[-1]]
         row[number], columns[number], points[number] = -1, 0, 0
+        if key == NOTHING and halt:
+            break
         if key != NOTHING:
             best = board.by_rank[key % rows]
             row[number], columns[number], points[number] = best, choose(slate, ask, best), -(key // rows)

@@ -20,11 +20,13 @@ from typing import Final
 from ledger.vocabulary import Form
 from scheduler.engine.costs import Cost, costs
 from scheduler.engine.fairness import UNLIMITED, Key, Shares, tier
+from scheduler.engine.intervals import length
 from scheduler.engine.room import Room, Scene
 from scheduler.engine.types import JobView, Placement, Stay, Tenant
 
 RULE: Final = "fewest-victims/1"
 SEARCHED_WHOLLY: Final = 12  # candidates; there are 2 to the power of that many sets of them
+WORTH_ASKING: Final = 100  # candidates: whether it would help at all if all of them went
 GROUPS: Final = 8  # of nodes that stand together as the job wants it, the cheapest first
 BEYOND: Final = 8  # nodes tried besides those that the job needs
 
@@ -134,16 +136,18 @@ def propose(
 def _candidates(able: Iterable[Tenant], room: Room, rows: frozenset[int], at: float) -> list[Candidate]:
     """Those that stand on rows where the job could be, the cheapest first."""
     fleet = room.scene.fleet
-    size: dict[int, int] = {}
+    sizes: dict[int, dict[int, int]] = {}  # by row and card
     found = []
     for tenant in able:
         here = tuple(room.stays.get(tenant.job_id, ()))
         if not any(fleet.row_of[stay.node_id] in rows for stay in here):
             continue
+        milli = 0
         for stay in here:
-            size.update((card.id, card.memory_mib) for card in fleet.cards[fleet.row_of[stay.node_id]])
-        taken = [(sum(hi - lo for lo, hi in memory), size.get(card, 0)) for s in here for card, memory, _ in s.cards]
-        milli = sum(-(-mib * 1000 // of) for mib, of in taken if of)
+            row = fleet.row_of[stay.node_id]
+            if row not in sizes:
+                sizes[row] = {card.id: card.memory_mib for card in fleet.cards[row]}
+            milli += sum(-(-length(memory) * 1000 // sizes[row].get(card, UNLIMITED)) for card, memory, _ in stay.cards)
         found.append(Candidate(tenant, milli, milli * max(int(at - tenant.since), 0), here))
     return sorted(found, key=lambda one: (one.lost, one.tenant.attempt_id))
 
@@ -172,7 +176,9 @@ class _Search:
 
     def run(self, candidates: Sequence[Candidate], table: Cost) -> tuple[Placement, list[Candidate]] | None:
         try:
-            if not candidates or self.place(()) is not None or self.place(candidates) is None:
+            if not candidates or self.place(()) is not None:
+                return None
+            if len(candidates) <= WORTH_ASKING and self.place(candidates) is None:
                 return None
         except _Spent:
             return None

@@ -8,6 +8,8 @@ A refused request is a decision too. Prints one JSON object; for each size of fl
 * `batch`: all requests in one call, by the clock and by the time of the processor, which tells more on a busy machine;
   `with_boards` counts in that every node is first judged for every shape, which the portal does once and keeps in step
 * `calls`: the first --calls of them, one call from Python each, with percentiles in microseconds
+* `fair`: all of them in one call again, each of one of --projects projects with a guarantee, a limit and a weight, in the
+  order of their fair share (fair_batch.py), and then the search for who would be stopped for one that is owed its cards
 * `desk`: the first --desk of them as jobs, each to a placement with its cards' intervals, as the portal decides
 
 and once the direct replica of FGD (fgd_replica.py, one copy, nothing cached) in the same process; `times_fgd` is how much
@@ -20,21 +22,28 @@ import argparse
 import json
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
-from ledger.vocabulary import Form
+from ledger.vocabulary import Form, JobKind
 from scheduler.engine.batch import Batch, Decided, warm
 from scheduler.engine.compiling import COMPILED
+from scheduler.engine.fair_batch import FairlyDecided, decide_fairly
+from scheduler.engine.fairness import Shares
 from scheduler.engine.fleet import Fleet
+from scheduler.engine.future import with_stays
 from scheduler.engine.plan import Desk
+from scheduler.engine.preempt import Cause, Terms, propose
+from scheduler.engine.room import Scene
 from scheduler.engine.score import LEAST_LOSS
 from scheduler.engine.shape import Shape, shapes_of
 from scheduler.engine.ties import node_ranks
-from scheduler.engine.types import JobView
+from scheduler.engine.types import JobView, NodeView, Standing, Stay, Tenant
 from tests.bench import fgd_replica, openb
 from tests.bench.fgd_replica import Outcome
 from tests.bench.openb import GPU_MILLI, Floats, Ints, Nodes, Pods
@@ -53,6 +62,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, choices=openb.SEEDS, default=openb.SEEDS[0], metavar="SEED")
     parser.add_argument("--calls", type=partial(at_least, 0), default=100_000, metavar="N")
     parser.add_argument("--desk", type=partial(at_least, 0), default=2_000, metavar="N")
+    parser.add_argument("--projects", type=partial(at_least, 2), default=100, metavar="N")
     parser.add_argument("--no-fgd", dest="fgd", action="store_false")
     print(json.dumps(measure(parser.parse_args()), indent=1))
 
@@ -160,6 +170,7 @@ def _size(copies: int, asked: argparse.Namespace) -> dict[str, Any]:
         "gpus": int(replay.fleet.fixed.cards.sum()),
         "shapes": len(replay.shapes),
         **_batch(replay),
+        "fair": fair(replay, asked.projects),
         "calls": summary(_calls(replay, asked.calls)),
         "desk": summary(_desk(replay, asked.desk)),
     }
@@ -182,6 +193,84 @@ def _batch(replay: Replay) -> dict[str, Any]:
             "boards_s": round(boards, 3),
         },
     }
+
+
+def standings_of(replay: Replay, projects: int) -> list[Standing]:
+    """Half of the cards are guaranteed in all, unevenly; each may hold 0.75 to 1.75 times its part; weights of 1 to 3."""
+    part = capacity_of(replay.fleet) // projects
+    return [
+        Standing(n, False, part * (n % 3) // 2, part * (3 + 2 * (n % 3)) // 4, 1 + n % 3, usage=part * (n % 5))
+        for n in range(projects)
+    ]
+
+
+def fair(replay: Replay, projects: int) -> dict[str, Any]:
+    """All arrivals dealt out to the projects in turn, decided as one queue."""
+    batch, count = replay.batch(), len(replay.wanted)
+    milli = np.array([shape.cards * shape.memory_mib for shape in replay.shapes], dtype=np.int64)
+    owners = np.arange(count) * 37 % projects
+    standings, capacity = standings_of(replay, projects), capacity_of(replay.fleet)
+    decide_fairly(replay.batch(), replay.wanted[:10], owners[:10], standings, milli, capacity)  # so that it is compiled
+    found, took, busy = timed(lambda: decide_fairly(batch, replay.wanted, owners, standings, milli, capacity))
+    placed = found.rows >= 0
+    used = int(milli[replay.wanted[found.requests[placed]]].sum())
+    return {
+        "projects": projects,
+        "placed": int(placed.sum()),
+        "over_quota": found.over_quota,
+        "alloc": round(100 * used / capacity, 2),
+        "per_s": round(count / took),
+        "per_cpu_s": round(count / busy),
+        **stopping(replay, batch, found, owners, standings),
+    }
+
+
+def stopping(
+    replay: Replay, batch: Batch, found: FairlyDecided, owners: Ints, standings: list[Standing]
+) -> dict[str, Any]:
+    """Milliseconds until it is known who is stopped for a job of 4 whole cards, on the fleet full of what was placed;
+    all of it is borrowed."""
+    views, stays = filled(replay, found)
+    fleet = Fleet(views, replay.fleet.workloads)
+    tenants = [
+        Tenant(n, n, int(owners[n]), False, JobKind.TRAINING, 0, True, float(n % 1000), 0.0) for n in range(len(stays))
+    ]
+    shares = Shares([replace(one, guaranteed=0, held=capacity_of(fleet)) for one in standings], fleet.capacity())
+    wanted = job(10**9, container(4, GPU_MILLI), project_id=-1, kind=JobKind.TRAINING)
+    scene = Scene(fleet, (), 10_000.0, 1, LEAST_LOSS)
+    checks = min(600, 400_000 // (len(fleet) + 500))
+    proposal, took, _ = timed(
+        lambda: propose(
+            scene, wanted, Cause.GUARANTEE, tenants=tenants, stays=stays, shares=shares, terms=Terms(64, checks)
+        )
+    )
+    return {
+        "stop_ms": round(1000 * took, 1),
+        "stopped": len(proposal.victims) if proposal else None,
+        "questions": proposal.checks if proposal else None,
+    }
+
+
+def capacity_of(fleet: Fleet) -> int:
+    return 1000 * int(fleet.fixed.cards.sum())
+
+
+def filled(replay: Replay, found: FairlyDecided) -> tuple[list[NodeView], list[Stay]]:
+    """The fleet with all that was placed, as the book would show it."""
+    views, stays = {view.id: view for view in replay.fleet.views}, []
+    taken: dict[int, int] = defaultdict(int)
+    by_node: dict[int, list[Stay]] = defaultdict(list)
+    for number in np.flatnonzero(found.rows >= 0).tolist():
+        shape = replay.shapes[replay.wanted[found.requests[number]]]
+        view = replay.fleet.views[found.rows[number]]
+        cards = []
+        for card_id in (one.id for n, one in enumerate(view.cards) if found.columns[number] >> n & 1):
+            cards.append((card_id, ((taken[card_id], taken[card_id] + shape.memory_mib),), ()))
+            taken[card_id] += shape.memory_mib
+        stay = Stay(len(stays), view.id, Form.CONTAINER, 20_000.0, shape.cpu_milli, shape.host_memory_mib, tuple(cards))
+        stays.append(stay)
+        by_node[view.id].append(stay)
+    return [with_stays(view, by_node[view.id]) if by_node[view.id] else view for view in views.values()], stays
 
 
 def _calls(replay: Replay, most: int) -> Floats:

@@ -53,3 +53,10 @@ def test_the_program_says_what_it_measured(capsys: pytest.CaptureFixture[str], m
     assert size["alloc"] > 97.5
     assert [size[name]["decisions"] for name in ("calls", "desk")] == [50, 20]
     assert size["calls"]["p50_us"] <= size["calls"]["p99_us"]
+
+
+def test_with_fair_share_and_limits_most_is_placed_and_one_is_stopped_for_who_is_owed() -> None:
+    found = rate.fair(Replay(TRACE, SEED, 1), 20)
+    assert found["alloc"] > 95
+    assert found["over_quota"] > 0
+    assert found["stopped"] in (1, 2, 3, 4)

@@ -112,7 +112,7 @@ def test_an_error_of_the_database_ends_the_deciding(jobs: list[Job], monkeypatch
 def test_a_round_is_not_collected_and_leaves_the_collector_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
 
-    def look(**_of: Any) -> list[Any]:
+    def look(**_: Any) -> list[Any]:
         seen.append(gc.isenabled())
         raise ZeroDivisionError
 

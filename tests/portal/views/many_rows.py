@@ -226,29 +226,9 @@ class Rows:
             past = (now - dt.timedelta(days=n + 1), now - dt.timedelta(days=n + 1, hours=-1))
             Hold.objects.create(node=node, kind=HoldKind.DRILL, reason="drill", period=past)
             Hold.objects.create(card=card, kind=HoldKind.DRILL, reason="drill", period=past)
-            self._stopped_for_another(now)
         for kind in [HoldKind.MAINTENANCE, HoldKind.FAULT, HoldKind.LOST][: len(numbers)]:
             for place in ({"node": node}, {"card": card}):
                 place_hold(kind=kind, reason="fan", actor=self.readers[1], via="test", **place)
-
-    def _stopped_for_another(self, now: dt.datetime) -> None:
-        """An attempt of the gang, or of another job once all of it were stopped, for a job that waits."""
-        free = Attempt.objects.filter(preempted_for=None)
-        victim = free.filter(job=gang()).first() or free.order_by("pk").first()
-        waits = Job.objects.filter(name="waits").latest("pk")
-        made = Preemption.objects.create(
-            job=waits,
-            made_at=now,
-            kept_until=now + dt.timedelta(hours=1),
-            rule="test",
-            cause="guarantee",
-            ask_index=0,
-            form="container",
-            nodes=[busiest().pk],
-            grace_s=60,
-            inputs={},
-        )
-        PreemptionVictim.objects.create(preemption=made, attempt=victim, borrowed=True, ran_s=60)
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
@@ -260,6 +240,7 @@ class Rows:
         Drift.objects.create(kind="agent_silent", subject=f"mover-{n}", resolved_at=now, **seen)
         TaskRun.objects.create(name=f"task-{n}", started_at=now, ended_at=now, ok=True)
         Workload.objects.create(learnt_at=now, jobs=n, demand=[])
+        self._preemption()
         SimulatedTombstone.objects.get_or_create(job=n, defaults={"fence": 1})
 
     def _usage(self, n: int) -> None:
@@ -284,6 +265,17 @@ class Rows:
     def _plan(self, hostnames: Sequence[str], slug: str, **values: Any) -> None:
         proposal = propose_list(hostnames=hostnames, to_zone=factories.zone(slug, [Form.WHOLE]))
         make_plan(proposal=proposal, reason="test", actor=self.people["admin"], via="test", **values)
+
+    @staticmethod
+    def _preemption() -> None:
+        """Of an attempt that is over, for its own job: no page but that of a job that was stopped asks for it."""
+        over = Attempt.objects.filter(state="ended", preempted_for=None).order_by("pk")[0]
+        now = database_now()
+        values = {"rule": "test", "cause": "tier", "ask_index": 0, "form": "whole", "nodes": [1], "grace_s": 1}
+        row = Preemption.objects.create(
+            job_id=over.job_id, made_at=now, kept_until=now + dt.timedelta(seconds=1), inputs={}, **values
+        )
+        PreemptionVictim.objects.create(preemption=row, attempt=over, borrowed=False, ran_s=1)
 
     @staticmethod
     def _seals() -> None:

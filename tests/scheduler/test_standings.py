@@ -1,0 +1,98 @@
+"""What projects may count on, read from the rows: nothing while nobody is guaranteed anything."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from ledger import quarters
+from ledger.clock import database_now
+from ledger.models import Project, RollUp, UsageQuarter
+from ledger.vocabulary import Account, Form, Resource
+from scheduler import snapshot, standings
+from scheduler.placing import HEADS, LONG, WHOLE_EVERY_S, _Looked
+from tests import factories
+from tests.scheduler import flow
+
+pytestmark = pytest.mark.django_db
+CARD = {"form": "container", "memory_mib": 0}
+
+
+def _grant(guaranteed: int = 0, weight: int = 1) -> Project:
+    project = Project.objects.get(slug="vision")
+    grant = factories.grant(project, Resource.CARD_MILLI, 4_000)
+    grant.guaranteed, grant.weight = guaranteed, weight
+    grant.save(update_fields=["guaranteed", "weight"])
+    return project
+
+
+def test_grants_without_guarantee_or_weight_leave_the_queue_as_it_is() -> None:
+    flow.world()
+    _grant()
+    assert standings.read() == ()
+
+
+@pytest.mark.parametrize(("guaranteed", "weight"), [(1_000, 1), (0, 3)])
+def test_a_guarantee_or_a_weight_counts_and_what_is_held_by_world(guaranteed: int, weight: int) -> None:
+    flow.world()
+    project = _grant(guaranteed, weight)
+    flow.start(flow.long_job(asks=[{**CARD, "cards_per_node": 2}]), flow.long_job(asks=[{**CARD, "memory_mib": 8_001}]))
+    real, simulated = standings.read()
+    assert (real.project_id, real.simulated, real.held) == (project.pk, False, 0)
+    assert (simulated.simulated, simulated.held, simulated.limit) == (True, 2_501, 4_000)
+    assert (simulated.guaranteed, simulated.weight) == (guaranteed, weight)
+
+
+def test_usage_counts_half_after_its_half_life(settings: Any) -> None:
+    settings.FAIR_SHARE_HALF_LIFE_HOURS = 24.0
+    flow.world()
+    project, edge = Project.objects.get(), quarters.floor(database_now())
+    RollUp.objects.create(pk=1, since=edge - dt.timedelta(days=9), until=edge)
+    for days in (0, 1, 2):
+        UsageQuarter.objects.create(
+            starts_at=edge - dt.timedelta(days=days, minutes=15),
+            simulated=True,
+            model="A100",
+            card_memory_mib=16_000,
+            account=Account.USED,
+            project=project,
+            form=Form.CONTAINER,
+            mib_seconds=16_000 * 900,  # a card for a quarter
+        )
+    found = standings.usage()[project.pk, True]
+    assert found == pytest.approx(900_000 * (1 + 0.5 + 0.25), rel=0.03)
+
+
+def test_what_is_not_rolled_up_yet_counts_from_the_book() -> None:
+    flow.world()
+    project = Project.objects.get()
+    flow.start(flow.long_job(asks=[{**CARD, "cards_per_node": 2}]))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_sleep(0.2)")
+    snapshot.forget()
+    assert 300 < standings.usage()[project.pk, True] < 2_000 * 60
+
+
+def test_of_a_long_queue_the_first_of_each_kind_are_read() -> None:
+    flow.world(nodes=1)
+    firsts = []
+    for ask in (CARD, {**CARD, "cards_per_node": 2}):
+        for priority in (0, 1):
+            jobs = [flow.long_job(asks=[ask], priority=priority) for _ in range(4)]
+            firsts += [job.pk for job in jobs[:2]]
+    found = [job.pk for job in snapshot.queued_jobs(heads=2)]
+    assert sorted(found) == sorted(firsts)
+    assert len(snapshot.queued_jobs()) == 16
+    assert found == [job.pk for job in snapshot.queued_jobs() if job.pk in found]
+
+
+def test_a_long_queue_is_looked_at_wholly_now_and_then() -> None:
+    assert _Looked().heads(0.0) is None
+    assert _Looked(ended=0.0, took_s=0.1, jobs=LONG).heads(0.1) is None  # it is not long
+    long = _Looked(ended=0.0, took_s=1.0, jobs=LONG + 1)
+    assert [long.heads(at) for at in (WHOLE_EVERY_S, 19.9, 20.1)] == [HEADS[0], HEADS[0], None]
+    long.many_placed = True
+    assert long.heads(0.1) == HEADS[1]
