@@ -112,13 +112,13 @@ def test_a_batch_decides_as_numpy_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row, cards and points of every request, and what is left of every card afterwards."""
     decided, placed = 0, 0
     left_to_python: list[int] = []
-    by_python = Batch._choose
+    by_python = Batch.choose
 
-    def noted(batch: Batch, shape: Shape, row: int) -> int:
+    def noted(batch: Batch, shape: int, row: int) -> int:
         left_to_python.append(row)
         return by_python(batch, shape, row)
 
-    monkeypatch.setattr(Batch, "_choose", noted)
+    monkeypatch.setattr(Batch, "choose", noted)
     for seed in range(50):
         dice, forks, shapes = some_forks(seed, 2)
         ours, theirs = (Batch(fork, shapes) for fork in forks)
