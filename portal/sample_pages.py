@@ -22,7 +22,7 @@ from ledger.models import (
     User,
     Zone,
 )
-from ledger.vocabulary import ProjectState, SiteRole
+from ledger.vocabulary import ProjectRole, ProjectState, SiteRole
 from scheduler.models import ZonePlan
 
 # GET pages that are not pages of their own: parts, files, and addresses that only take POST
@@ -48,7 +48,8 @@ def address_of(pattern: URLPattern, user: User) -> str | None:
     values = {}
     for name in names:
         kind = str(pattern.name).partition("-")[0]
-        value = (SAMPLES.get(f"{kind}.{name}") or SAMPLES.get(name, _none))(user)
+        own = SAMPLES.get(f"{pattern.name}.{name}") or SAMPLES.get(f"{kind}.{name}")
+        value = (own or SAMPLES.get(name, _none))(user)
         if value is None:
             return None
         values[name] = value
@@ -85,6 +86,13 @@ def _project(user: User) -> str | None:
     mine = Project.objects.filter(memberships__user=user).order_by("slug")
     seen = Project.objects.visible_to(user).order_by("slug")
     return mine.values_list("slug", flat=True).first() or seen.values_list("slug", flat=True).first()
+
+
+def _managed(user: User) -> str | None:
+    """A project that they answer for, in which alone they may ask for more."""
+    roles = (ProjectRole.OWNER, ProjectRole.MANAGER)
+    mine = Project.objects.filter(memberships__user=user, memberships__role__in=roles)
+    return mine.exclude(state=ProjectState.ENDED).order_by("slug").values_list("slug", flat=True).first()
 
 
 def _member(user: User) -> str | None:
@@ -145,6 +153,8 @@ SAMPLES: Final[dict[str, Callable[[User], Any]]] = {
     "uuid": _uuid,
     "slug": _zone,
     "project.slug": _project,
+    "project-extension.slug": _managed,
+    "project-more.slug": _managed,
     "member.slug": _project,
     "member.username": _member,
     "person.username": lambda user: user.username if user.site_role == SiteRole.ADMIN else None,

@@ -35,7 +35,7 @@ def test_search_finds_what_one_may_see(client_as: ClientAs, people: dict[str, Us
     assert f"/jobs/{other.pk}/" not in page
     assert "secret" not in page
     assert f"/jobs/{other.pk}/" in client_as("auditor").get("/search/?q=alpha").content.decode()
-    assert "/jobs/?project=vision" in client_as("researcher").get("/search/?q=visio").content.decode()
+    assert "/projects/vision/" in client_as("researcher").get("/search/?q=visio").content.decode()
     assert "project=outside" not in client_as("researcher").get("/search/?q=outside").content.decode()
 
 
