@@ -100,7 +100,7 @@ def test_its_people_see_the_countdown_and_the_receipt(page: Any, live_server: An
     Project.objects.filter(pk=vision.pk).update(grace_days=0)
     ending.passes(database_now())
     reader.open("/")
-    page.get_by_role("link", name="Receipt").click()
+    page.get_by_role("link", name="Receipt", exact=True).click()
     assert "Receipt of vision" in reader.look()
     assert page.url.endswith(f"/receipts/{Receipt.objects.get().pk}/")
     assert reader.wrong == []
