@@ -10,12 +10,14 @@ from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.models import Allocation, Job, Notice, Project, QuotaGrant, Receipt
 from ledger.vocabulary import ProjectRole
-from scheduler import commands, observing, reclaim
+from scheduler import commands, observing, reclaim, reclaim_plan
+from scheduler.reclaim_plan import Step, plan_of
 from tests import factories
 from tests.scheduler import flow
 
 DAY = dt.timedelta(days=1)
 BY_ADMIN = "because the work is done"
+PATHS = ["/data/a", "/data/b"]
 
 
 def ends_in(days: int, **values: Any) -> Project:
@@ -71,3 +73,22 @@ def state_of(project: Project) -> dict[str, Any]:
 
 def names(receipt: Receipt, part: str) -> list[str]:
     return sorted(line["name"] for line in receipt.content[part])
+
+
+def notices(project: Project) -> list[tuple[str, dt.date]]:
+    return list(Notice.objects.filter(project=project).order_by("pk").values_list("kind", "ends_on"))
+
+
+def waiting(count: int = 1, **values: Any) -> list[Job]:
+    """Jobs that no node has room for now."""
+    wide = {"asks": [{"form": "container", "cards_per_node": 4, "memory_mib": 0}]} | values
+    return [flow.long_job(name=f"waits {n}", **wide) for n in range(count)]
+
+
+def planned(project: Project, now: dt.datetime) -> list[Step]:
+    project.refresh_from_db()
+    return [act.step for act in plan_of(reclaim_plan.facts_of([project])[0], now).acts]
+
+
+def pass_result(**counts: int) -> dict[str, Any]:
+    return {"tell": 0, "begin": 0, "cancel": 0, "stop": 0, "close": 0, "over_walltime": 0, "odd": {}} | counts
