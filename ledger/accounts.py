@@ -27,6 +27,7 @@ from ledger.vocabulary import SiteRole
 
 PASSWORD_BYTES: Final = 12  # of the first password, which is shown once
 LONGEST_NAME: Final = 150
+NOT_NAMES: Final = frozenset({"new", ".", ".."})  # their pages could not be reached
 
 
 def create_account(*, username: str, email: str, site_role: SiteRole, act: Act) -> tuple[User, str]:
@@ -118,11 +119,11 @@ def _keep_an_admin(user: User) -> None:
 def _check_username(username: str) -> None:
     try:
         UnicodeUsernameValidator()(username)
-        fine = 0 < len(username) <= LONGEST_NAME
+        fine = 0 < len(username) <= LONGEST_NAME and username.lower() not in NOT_NAMES
     except ValidationError:
         fine = False
     if not fine:
-        text = _("Use 1 to %(n)d letters, digits and @ . + - _.") % {"n": LONGEST_NAME}
+        text = _("Use 1 to %(n)d letters, digits and @ . + - _, but not “new” or dots alone.") % {"n": LONGEST_NAME}
         raise Refused(text, field="username", code="invalid")
 
 

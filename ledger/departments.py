@@ -8,6 +8,8 @@ departments from the root down, then projects.
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -63,24 +65,32 @@ def move_department(*, department: Department, parent: Department | None, act: A
     """Put the department with all below it under another one, or at the top. Refused when it would stand below itself;
     Conflict when a ceiling above its new place has no room for what its projects use, or for their guarantees."""
     roles.require_governing(act.actor)
-    try:
-        with transaction.atomic(durable=True):
-            limits.lock_departments(Department.objects.values_list("pk", flat=True))
-            locked = Department.objects.select_related("parent").get(pk=department.pk)
-            limits.lock_projects(limits.projects_below(locked.pk))
-            _check_tree(locked, parent)
-            if locked.parent_id != (parent.pk if parent else None):
-                before = {"parent": locked.parent.slug if locked.parent else None}
-                locked.parent = parent
+    with transaction.atomic(durable=True):
+        limits.lock_departments(Department.objects.values_list("pk", flat=True))
+        locked = Department.objects.select_related("parent").get(pk=department.pk)
+        limits.lock_projects(limits.projects_below(locked.pk))
+        _check_tree(locked, parent)
+        if locked.parent_id != (parent.pk if parent else None):
+            before = {"parent": locked.parent.slug if locked.parent else None}
+            locked.parent = parent
+            with held_by_ceilings("parent"):
                 locked.save(update_fields=["parent"])
-                _check_guarantees(limits.chain(locked.pk), "parent")
-                after = {"parent": parent.slug if parent else None}
-                audit.record(verb="department.moved", target=locked, before=before, after=after, **act.said())
+            check_guarantees(limits.chain(locked.pk), "parent")
+            after = {"parent": parent.slug if parent else None}
+            audit.record(verb="department.moved", target=locked, before=before, after=after, **act.said())
+    return locked
+
+
+@contextmanager
+def held_by_ceilings(field: str) -> Iterator[None]:
+    """Conflict, naming the field, when the database says that a ceiling has no room for what moves."""
+    try:
+        with transaction.atomic():
+            yield
     except IntegrityError as error:
         if limits.constraint_of(error) == "ceiling_never_exceeded":
-            raise Conflict(_full(), field="parent", code="above_ceiling") from error
+            raise Conflict(_full(), field=field, code="above_ceiling") from error
         raise
-    return locked
 
 
 def check_room(project: Project, department: Department | None) -> None:
@@ -93,6 +103,18 @@ def check_room(project: Project, department: Department | None) -> None:
         there = limits.used(limits.projects_below(ceiling.department_id), ceiling.resource, since=since)
         if comes and comes + there > ceiling.amount:
             raise Conflict(_full(), field="department", code="above_ceiling")
+
+
+def check_guarantees(departments: list[int], field: str, resource: str | None = None) -> None:
+    """Refused when a ceiling of one of these is below what the projects under it are guaranteed."""
+    now = database_now()
+    rows = _current(now).filter(department__in=departments)
+    for ceiling in rows.filter(resource=resource) if resource else rows:
+        total = limits.guaranteed_below(ceiling.department_id, ceiling.resource, now)
+        if total > ceiling.amount:
+            text = _("The projects of department %(department)s are guaranteed %(sum)d together, above %(n)d.")
+            values = {"department": ceiling.department.title, "sum": total, "n": ceiling.amount}
+            raise Refused(text % values, field=field, code="guarantees_above_ceiling")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +155,7 @@ def set_ceiling(*, department: Department, cap: Cap, act: Act) -> DepartmentCeil
             reason=act.reason,
             by=limits.person(act),
         )
-        _check_guarantees([department.pk], "amount", cap.resource)
+        check_guarantees([department.pk], "amount", cap.resource)
         after = told(ceiling)
         audit.record(verb="ceiling.set", target=department, before=before, after=after, at=now, **act.said())
     return ceiling
@@ -179,17 +201,6 @@ def _check_tree(department: Department, parent: Department | None) -> None:
     if parent is not None and department.pk in limits.chain(parent.pk):
         text = _("%(department)s would stand below itself. Choose a department that is not below it.")
         raise Refused(text % {"department": department.title}, field="parent", code="cyclic")
-
-
-def _check_guarantees(departments: list[int], field: str, resource: str | None = None) -> None:
-    now = database_now()
-    rows = _current(now).filter(department__in=departments)
-    for ceiling in rows.filter(resource=resource) if resource else rows:
-        total = limits.guaranteed_below(ceiling.department_id, ceiling.resource, now)
-        if total > ceiling.amount:
-            text = _("The projects of department %(department)s are guaranteed %(sum)d together, above %(n)d.")
-            values = {"department": ceiling.department.title, "sum": total, "n": ceiling.amount}
-            raise Refused(text % values, field=field, code="guarantees_above_ceiling")
 
 
 def _check_title(title: str) -> None:

@@ -6,16 +6,17 @@ Each act leaves one audit row in the same transaction; an accepted one makes the
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any, Final
+from typing import Final
 
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
-from ledger import audit, roles
+from ledger import roles
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.errors import Conflict, Forbidden, Refused
+from ledger.invitation_ends import close, record
 from ledger.models import Invitation, Membership, Project, User
 from ledger.projects import lock_project, put_inside
 from ledger.vocabulary import InvitationState, ProjectRole, ProjectState
@@ -45,7 +46,7 @@ def invite(*, project: Project, user: User, role: ProjectRole, act: Act) -> Invi
             made_at=now,
             expires_at=now + OPEN_FOR,
         )
-        _record(made, "invitation.made", act, after=_told(made))
+        record(made, "invitation.made", act, after=_told(made))
     return made
 
 
@@ -77,7 +78,10 @@ def answer(*, invitation: Invitation, accept: bool, act: Act) -> Invitation:
         if found.expires_at <= now:
             text = _("This invitation was open until %(at)s. Ask for a new one.") % {"at": found.expires_at.date()}
             raise Conflict(text, code="expired")
-        _close(found, InvitationState.ACCEPTED if accept else InvitationState.DECLINED, now, act)
+        if accept and ProjectRole(found.role) not in roles.grantable(found.project_id, found.by):
+            text = _("%(user)s, who invited you, may not give this role any more. Ask for a new invitation.")
+            raise Conflict(text % {"user": found.by.username if found.by else ""}, code="inviter")
+        close(found, InvitationState.ACCEPTED if accept else InvitationState.DECLINED, now, act)
         if accept and not Membership.objects.filter(project=found.project_id, user=found.user_id).exists():
             put_inside(found.project_id, found.user, ProjectRole(found.role), act)
     return found
@@ -89,17 +93,8 @@ def withdraw(*, invitation: Invitation, act: Act) -> Invitation:
     with transaction.atomic(durable=True):
         lock_project(invitation.project_id)
         found = _open(invitation.pk)
-        _close(found, InvitationState.WITHDRAWN, database_now(), act)
+        close(found, InvitationState.WITHDRAWN, database_now(), act)
     return found
-
-
-def close_inside(project: Project, reason: str) -> int:
-    """The open ones of a project that ends; the caller holds its lock. Returns how many."""
-    rows = Invitation.objects.filter(project=project, state=InvitationState.OPEN).order_by("pk")
-    now = database_now()
-    for one in rows.select_for_update(no_key=True):
-        _close(one, InvitationState.WITHDRAWN, now, Act(None, "task", reason))
-    return len(rows)
 
 
 def _open(pk: int) -> Invitation:
@@ -114,20 +109,10 @@ def _expire(invitations: QuerySet[Invitation], now: dt.datetime) -> list[Invitat
     rows = list(invitations)
     for one in rows:
         if one.expires_at <= now:
-            _close(one, InvitationState.WITHDRAWN, now, Act(None, "rule", "its time was over"))
+            close(one, InvitationState.WITHDRAWN, now, Act(None, "rule", "its time was over"))
     return [one for one in rows if one.expires_at > now]
-
-
-def _close(invitation: Invitation, state: InvitationState, now: dt.datetime, act: Act) -> None:
-    before, invitation.state, invitation.answered_at = invitation.state, state, now
-    invitation.save(update_fields=["state", "answered_at"])
-    _record(invitation, f"invitation.{state}", act, before={"state": before}, after={"state": state})
 
 
 def _told(invitation: Invitation) -> dict[str, str]:
     until = invitation.expires_at.isoformat()
     return {"user": invitation.user.username, "role": invitation.role, "expires_at": until}
-
-
-def _record(invitation: Invitation, verb: str, act: Act, **states: Any) -> None:
-    audit.record(verb=verb, target=invitation, project=invitation.project_id, **states, **act.said())

@@ -14,7 +14,7 @@ from django.core.validators import slug_re
 from django.db import IntegrityError, transaction
 from django.utils.translation import gettext as _
 
-from ledger import audit, departments, roles
+from ledger import audit, departments, invitation_ends, limits, roles
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.errors import Conflict, Forbidden, Refused
@@ -22,6 +22,8 @@ from ledger.models import Department, Membership, Project, User
 from ledger.vocabulary import ProjectRole, ProjectState
 
 MOST_GRACE_DAYS: Final = 90
+EARLIEST, LATEST = dt.date(1970, 1, 1), dt.date(2199, 12, 31)
+NOT_NAMES: Final = frozenset({"new"})  # pages of the site have these addresses
 LONGEST: Final = {"title": 200, "cost_centre": 64, "purpose": 2000}
 OF_MANAGERS: Final = frozenset({"title", "purpose"})  # what the project's own people change; the rest is the site's
 
@@ -107,6 +109,9 @@ def _require_texts_alone(project: Project, given: dict[str, Any], act: Act) -> N
 
 def change_inside(project_id: int, given: dict[str, Any], act: Act) -> Project:
     """The step of change_project, for callers that hold a durable transaction and have decided who may."""
+    if "department" in given:
+        above = Project.objects.values_list("department", flat=True).get(pk=project_id)
+        limits.lock_departments({*limits.chain(above), *limits.chain(given["department"].pk)})
     project = lock_project(project_id)
     check_change(project, given)
     changes = {name: value for name, value in given.items() if getattr(project, name) != value}
@@ -122,7 +127,10 @@ def change_inside(project_id: int, given: dict[str, Any], act: Act) -> Project:
         changes |= {"ending_since": None, "end_ordered_at": None}
     if "department" in changes:
         departments.check_room(Project.objects.get(pk=project_id), changes["department"])
-    project.save(update_fields=list(changes))
+    with departments.held_by_ceilings("department"):
+        project.save(update_fields=list(changes))
+    if "department" in changes:
+        departments.check_guarantees(limits.chain(project.department_id), "department")
     _record(project, "project.changed", act, before=before, after=_told(changes))
     return project
 
@@ -157,6 +165,7 @@ def remove_member(*, project: Project, user: User, act: Act) -> bool:
         _record(locked, "member.removed", act, target=member, before=before)
         member.delete()
         roles.derive(locked, user.pk)
+        invitation_ends.close_of(locked, user)
     return True
 
 
@@ -221,6 +230,9 @@ def _check_slug(slug: str) -> None:
     if not slug_re.fullmatch(slug) or len(slug) > longest:
         text = _("Use 1 to %(n)d letters without accents, digits, - and _.") % {"n": longest}
         raise Refused(text, field="slug", code="invalid")
+    if slug.lower() in NOT_NAMES:
+        text = _("%(name)s can't be a short name: a page of the site has it. Choose another one.") % {"name": slug}
+        raise Refused(text, field="slug", code="reserved")
 
 
 def _check_person(user: User, field: str) -> None:
@@ -242,6 +254,9 @@ def _check_details(given: dict[str, Any], was: Project | None) -> None:
 
 
 def _check_dates(given: dict[str, Any], was: Project | None) -> None:
+    for name in ("starts_on", "ends_on"):
+        if given.get(name) is not None and not EARLIEST <= given[name] <= LATEST:
+            raise Refused(_("This day lies outside 1970 to 2199."), field=name, code="out_of_range")
     starts, ends = (given.get(name, getattr(was, name, None)) for name in ("starts_on", "ends_on"))
     if ends is not None and starts is not None and ends < starts:
         text = _("The end, %(end)s, lies before the start, %(start)s.") % {"end": ends, "start": starts}

@@ -32,6 +32,10 @@ class Kind(ABC):
     def is_large(self, project: Project | None, details: Details, cards: int, days: int) -> bool:
         """Whether two people have to approve: more than so many cards or days more than now."""
 
+    def is_more(self, project: Project | None, details: Details) -> bool:
+        """Whether it would still give something: what stands may have changed since it was asked for."""
+        return True
+
     @abstractmethod
     def before(self, project: Project | None, details: Details) -> dict[str, Any]:
         """What stands there now, under the names of the details."""
@@ -55,6 +59,10 @@ class Extension(Kind):
         now = project.ends_on if project and project.ends_on else database_now().date()
         return (dt.date.fromisoformat(details["ends_on"]) - now).days > days
 
+    def is_more(self, project: Project | None, details: Details) -> bool:
+        here = _known(project)
+        return here.ends_on is None or dt.date.fromisoformat(details["ends_on"]) > here.ends_on
+
     def before(self, project: Project | None, details: Details) -> dict[str, Any]:
         return {"ends_on": str(project.ends_on) if project and project.ends_on else None}
 
@@ -65,10 +73,7 @@ class Extension(Kind):
 
 class Join(Kind):
     def check(self, project: Project | None, details: Details, author: User) -> dict[str, Any]:
-        here = _known(project)
-        role = _text(details, "role") or str(ProjectRole.MEMBER)
-        if role not in (ProjectRole.MEMBER, ProjectRole.VIEWER):
-            raise Refused(_("Ask to be a member or a viewer."), field="role", code="invalid")
+        here, role = _known(project), join_role(details)
         if Membership.objects.filter(project=here, user=author).exists():
             raise Conflict(_("You are in this project already."), field="project", code="member")
         return {"role": role}
@@ -153,6 +158,10 @@ class Quota(Kind):
         more = details["amount"] - (before.amount if before else 0)
         return in_a_card is not None and more > cards * in_a_card
 
+    def is_more(self, project: Project | None, details: Details) -> bool:
+        now = self._now(_known(project), self._terms(details))
+        return now is not None and details["amount"] > now.amount
+
     def before(self, project: Project | None, details: Details) -> dict[str, Any]:
         terms = self._terms(details)
         now = self._now(_known(project), terms)
@@ -179,6 +188,14 @@ KINDS: Final[Mapping[RequestKind, Kind]] = {
     RequestKind.JOIN: Join(),
     RequestKind.NEW_PROJECT: NewProject(),
 }
+
+
+def join_role(details: Details) -> str:
+    """As what somebody asks to join; the same answer whether there is such a project or not."""
+    role = _text(details, "role") or str(ProjectRole.MEMBER)
+    if role not in (ProjectRole.MEMBER, ProjectRole.VIEWER):
+        raise Refused(_("Ask to be a member or a viewer."), field="role", code="invalid")
+    return role
 
 
 def changes(request: ProjectRequest) -> list[tuple[str, Any, Any]]:

@@ -95,8 +95,10 @@ def decide(*, request: ProjectRequest, approves: bool, act: Act) -> ProjectReque
         _record(found, "request.verdict", act, after=after)
         if not approves:
             _end(found, RequestState.REFUSED, now, act)
-        elif RequestVerdict.objects.filter(request=found, approves=True).count() >= found.needs:
-            _carry_out(found, now, act)
+        else:
+            _require_fresh(found)
+            if missing(found) <= 0:
+                _carry_out(found, now, act)
     return found
 
 
@@ -107,6 +109,12 @@ def may_decide(request: ProjectRequest, user: User) -> bool:
     if request.kind == RequestKind.JOIN:
         return request.project_id is not None and roles.manages(request.project_id, user)
     return roles.governs(user)
+
+
+def missing(request: ProjectRequest) -> int:
+    """How many more people have to approve. Approvals of people who may not decide it any more don't count."""
+    given = RequestVerdict.objects.filter(request=request, approves=True).select_related("by")
+    return request.needs - sum(may_decide(request, verdict.by) for verdict in given)
 
 
 def may_comment(request: ProjectRequest, user: User) -> bool:
@@ -123,6 +131,18 @@ def _judge(request: ProjectRequest, act: Act) -> User:
     if actor is None or not may_decide(request, actor):
         raise Forbidden(_("Your role does not decide this request."), code="role")
     return actor
+
+
+def _require_fresh(request: ProjectRequest) -> None:
+    """Conflict when an approval would take something away by now. What became a larger step since needs more people."""
+    kind = RequestKind(request.kind)
+    if not KINDS[kind].is_more(request.project, request.details):
+        text = _("What stands now is as much or more already. Refuse the request or let its author take it back.")
+        raise Conflict(text, code="stale")
+    now = needs(kind, request.project, request.details)
+    if now > request.needs:
+        request.needs = now
+        request.save(update_fields=["needs"])
 
 
 def _carry_out(request: ProjectRequest, now: dt.datetime, act: Act) -> None:

@@ -135,13 +135,22 @@ def drain_all() -> dict[str, Any]:
 
 def drain(row: Timed) -> int:
     """End what is over one grant or ceiling. Returns how many jobs this call began to end."""
+    held = holdings(row)  # first: what closes between the two is missing in the excess, and not the other way round
     excess = over(row)
     if excess <= 0:
         return 0
     ended = 0
-    for one in victims(holdings(row), excess):
+    for one in victims(held, excess):
+        if not _is_due(row):
+            break
         ended += end_attempt(attempt_id=one.attempt_id, outcome=Outcome.PREEMPTED, message=_why(row), grace_s=GRACE_S)
     return ended
+
+
+def _is_due(row: Timed) -> bool:
+    """Whether nobody has given it another amount or date meanwhile."""
+    now = database_now()
+    return type(row).objects.filter(pk=row.pk, period__contains=now, drain_at__lte=now).exists()
 
 
 def _why(row: Timed) -> str:

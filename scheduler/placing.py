@@ -142,8 +142,9 @@ def _rounds() -> dict[str, Any]:
         refused = total.refused_jobs | done.refused_jobs
         if heads is None:
             _record_waiting(snap, desk.plan(), refused, over)
-        if not done.refused or monotonic() - started > BUDGET_S:
+        if not done.refused:  # else the plan holds what the database did not take, and nobody is stopped by that
             stopped = preempting.stop_for_waiting(snap, desk, refused)
+        if not done.refused or monotonic() - started > BUDGET_S:
             break
     _looked.many_placed = 4 * total.placed > len(jobs)
     if heads is None:

@@ -31,6 +31,7 @@ from scheduler.engine.preempt import RULE, Cause, Proposal, Terms, cause_of, may
 from scheduler.engine.room import Scene
 from scheduler.engine.types import DEFAULT_RULE, JobView, Reserve, Snapshot, Tenant, Waiting
 from scheduler.models import Preemption, PreemptionVictim
+from scheduler.quota import Promised
 
 CHECKS: Final = 400_000  # rows of the fleet that may be looked at for one job, so to speak:
 CHECK: Final = 500  # each question costs its rows and so many besides
@@ -59,14 +60,17 @@ def stop_for_waiting(snap: Snapshot, desk: Desk, refused: Collection[int]) -> in
         return 0
     served = stopped = 0
     claims = {claim.job_id for claim in snap.claims}
+    promised: Promised | None = None
     hopeless: set[Hashable] = set()
     tenants: list[Tenant] | None = None
     for one in islice(_wanted(desk, claims | set(refused), hopeless), LOOKED_AT):
         if tenants is None:
             tenants = _tenants(desk.shares)
+        if promised is None:
+            promised = _promised(desk, claims)
         if served == settings.PREEMPT_CLAIMANTS or all(tenant.closing for tenant in tenants):
             break
-        found = _look(snap.reserves, one, desk.shares, tenants)
+        found = _look(snap.reserves, one, desk.shares, tenants) if promised.has_room(one.job) else None
         if found is None:
             hopeless.add(one.like)
             continue
@@ -75,6 +79,7 @@ def stop_for_waiting(snap: Snapshot, desk: Desk, refused: Collection[int]) -> in
         if make_preemption(proposal=found, tenants=by_id, inputs=inputs):
             served, stopped = served + 1, stopped + len(found.victims)
             _took(desk.shares, by_id, found)
+            promised.take(one.job)
         tenants = None
     return stopped
 
@@ -88,6 +93,13 @@ def preview(job: Job) -> Proposal | None:
     if not isinstance(desk.decide(snap.jobs[0]), Waiting):
         return None
     return next((_look(snap.reserves, one, shares, _tenants(shares)) for one in _wanted(desk, ())), None)
+
+
+def _promised(desk: Desk, claims: set[int]) -> Promised:
+    promised = Promised(desk.jobs.values())
+    for job_id in sorted(claims & desk.jobs.keys()):
+        promised.take(desk.jobs[job_id])
+    return promised
 
 
 def _tenants(shares: Shares | None) -> list[Tenant]:

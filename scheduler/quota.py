@@ -171,6 +171,31 @@ def split(orders: Sequence[AttemptOrder]) -> dict[int, Refusal]:
     return over
 
 
+class Promised:
+    """What is left to some projects once the jobs that cards are kept for have started."""
+
+    def __init__(self, jobs: Collection[JobView]) -> None:
+        self._limits = Limits({job.project_id for job in jobs})
+        self._facts = self._limits.facts(job.id for job in jobs)
+
+    def has_room(self, job: JobView) -> bool:
+        return self._needs(job) is not None
+
+    def take(self, job: JobView) -> None:
+        """What its first ask takes for which there is room; nothing where there is none for any."""
+        needs = self._needs(job)
+        for limit in self._limits.of(job.project_id, self._who(job)[0]) if needs else ():
+            limit.left -= limit.takes(needs or {})
+
+    def _who(self, job: JobView) -> Facts:
+        return self._facts.get(job.id, NOBODY)
+
+    def _needs(self, job: JobView) -> Needs | None:
+        who, walltime_s = self._who(job)
+        every = (needs_of(job, ask, walltime_s) for ask in job.asks)
+        return next((one for one in every if not self._limits.first_without_room(job.project_id, who, one)), None)
+
+
 def at_least(job: JobView, ask: Ask, walltime_s: int = 0) -> dict[Resource, int]:
     """A lower bound of what an ask takes, wherever it is placed."""
     return units(

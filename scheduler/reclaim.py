@@ -22,7 +22,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.db import transaction
 
-from ledger import acts, book, ends, invitations, notices, projects, requests
+from ledger import acts, book, ends, invitation_ends, notices, projects, requests
 from ledger.clock import database_now
 from ledger.models import Attempt, Job, Project
 from ledger.reasons import check_reason
@@ -151,7 +151,7 @@ def _close(project: Project, act: Act, now: dt.datetime, found: Pass) -> int:
         locked = ends.lock_ending(project.pk)
         if locked is None or not ends.grace_is_over(locked, now) or ends.holds_anything(locked):
             return 0
-        for asked in (invitations, requests):
+        for asked in (invitation_ends, requests):
             asked.close_inside(locked, "the project has ended")
         grants = ends.end_grants_inside(locked)
         ends.close_inside(locked, receipts.draw_up(locked, grants, database_now()), now, grants)

@@ -254,7 +254,11 @@ FROM ledger_job j JOIN ledger_project p ON p.id = j.project_id
 WHERE j.state = 'queued' AND j.held_at IS NULL AND p.state = 'active'
 ORDER BY j.priority DESC, j.queued_at, j.id LIMIT %s
 """
-HEADS = QUEUED.replace("WHERE j.state", "WHERE j.id = ANY ((SELECT ledger_queue_heads(%s, %s))::bigint[]) AND j.state")
+# with those that cards are kept for, wherever they stand: a plan without them would give the cards away
+CLAIMANTS = "ARRAY(SELECT job_id FROM scheduler_preemption WHERE kept_until > clock_timestamp())"
+HEADS = QUEUED.replace(
+    "WHERE j.state", f"WHERE j.id = ANY ((SELECT ledger_queue_heads(%s, %s) || {CLAIMANTS})::bigint[]) AND j.state"
+)
 MOST_KINDS = 2_000
 
 

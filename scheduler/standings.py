@@ -22,9 +22,9 @@ HALF_LIVES: Final = 8  # what is older counts for less than 0.4 %
 MOST_DOUBLINGS: Final = 10
 GRANTS: Final = """
 SELECT project_id, guaranteed, amount, weight FROM ledger_quotagrant
-WHERE resource = 'card_milli' AND period @> clock_timestamp()
-  AND EXISTS (SELECT 1 FROM ledger_quotagrant WHERE resource = 'card_milli' AND period @> clock_timestamp()
-      AND (guaranteed > 0 OR weight > 1))
+WHERE resource = 'card_milli' AND model = '' AND period @> clock_timestamp()
+  AND EXISTS (SELECT 1 FROM ledger_quotagrant
+      WHERE resource = 'card_milli' AND model = '' AND period @> clock_timestamp() AND (guaranteed > 0 OR weight > 1))
 """
 MILLI: Final = "((s.memory_mib::bigint * 1000 + s.card_memory_mib - 1) / s.card_memory_mib)"
 HELD: Final = f"""
@@ -55,8 +55,10 @@ SELECT t.id, t.job_id, j.project_id, j.simulated, j.kind, j.priority, j.preempti
         WHERE o.job_id = t.job_id AND o.n < t.n AND o.outcome = 'preempted'))), t.state = 'stopping'
 FROM ledger_attempt t JOIN ledger_job j ON j.id = t.job_id
     CROSS JOIN LATERAL (SELECT extract(epoch FROM coalesce(j.started_at, t.opened_at))::float8 AS began) b
-WHERE t.state IN ('starting', 'running', 'stopping') AND (t.state = 'stopping'
-    OR ((j.preemptible OR j.project_id = ANY (%(borrowers)s::bigint[]))
+WHERE t.state IN ('starting', 'running', 'stopping') AND (
+    (t.state = 'stopping' AND EXISTS (SELECT 1 FROM ledger_allocation a WHERE a.attempt_id = t.id
+        AND upper_inf(a.period) AND a.closing_at > clock_timestamp() - make_interval(secs => %(stops)s)))
+    OR (t.state <> 'stopping' AND (j.preemptible OR j.project_id = ANY (%(borrowers)s::bigint[]))
         AND b.began + %(run)s <= extract(epoch FROM clock_timestamp())))
 """
 CLAIMS: Final = """
@@ -116,9 +118,15 @@ def usage() -> dict[World, int]:
 
 
 def tenants(borrowers: Collection[int]) -> list[Tenant]:
-    """Live attempts that are being stopped, and those past their minimum run time that say they may be stopped or are
-    of these projects. The minimum doubles each time that a job was stopped for others, so that it always gets on."""
-    values: dict[str, Any] = {"run": settings.PREEMPT_MIN_RUN_S, "most": MOST_DOUBLINGS, "borrowers": list(borrowers)}
+    """Live attempts that are being stopped, but for those whose stop hangs, and those past their minimum run time
+    that say they may be stopped or are of these projects. The minimum doubles each time that a job was stopped for
+    others, so that it always gets on."""
+    values: dict[str, Any] = {
+        "run": settings.PREEMPT_MIN_RUN_S,
+        "stops": settings.PREEMPT_GRACE_S + settings.PREEMPT_KEPT_S,
+        "most": MOST_DOUBLINGS,
+        "borrowers": list(borrowers),
+    }
     with connection.cursor() as cursor:
         cursor.execute(TENANTS, values)
         return [

@@ -215,7 +215,6 @@ def any_job(actor: User | None = None, **values: Any) -> Job:
         return job(actor, **values)
 
 
-def grant(of: Project, resource: Resource, amount: int) -> QuotaGrant:
-    return QuotaGrant.objects.create(
-        project=of, resource=resource, amount=amount, period=(database_now(), None), reason="test", by=user("owner")
-    )
+def grant(of: Project, resource: Resource, amount: int, model: str = "") -> QuotaGrant:
+    values: dict[str, Any] = {"project": of, "resource": resource, "amount": amount, "model": model}
+    return QuotaGrant.objects.create(**values, period=(database_now(), None), reason="test", by=user("owner"))

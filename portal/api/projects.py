@@ -17,6 +17,7 @@ from ledger import invitations, projects, requests, roles
 from ledger.acts import Act
 from ledger.errors import Conflict, Refused
 from ledger.models import Invitation, Membership, Project, ProjectRequest, User
+from ledger.request_kinds import join_role
 from ledger.vocabulary import ProjectRole, RequestKind, RequestState
 from portal.api import project_answers as answers
 from portal.api.filters import choice, clean_text
@@ -223,6 +224,7 @@ class Requests(Listing):
 
     def _join(self, request: Request, given: dict[str, Any], act: Act) -> Response:
         requests.check_room(request.user)
+        join_role(given["details"])
         project = Project.objects.filter(slug=given.get("project", "")).first()
         try:
             if project is not None:

@@ -123,7 +123,8 @@ def ask_project(request: HttpRequest) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @signed_in
 def ask_to_join(request: HttpRequest) -> HttpResponseBase:
-    """The answer is the same whether there is such a project or not: who is not in it does not learn of it."""
+    """The answer is the same whether there is such a project or not. One's own list shows the request,
+    so that it can be taken back."""
     initial = {"project": request.GET.get("project", "")[:50], "role": "member"}
     form = JoinForm(request.POST if request.method == "POST" else None, initial=initial)
     if form.is_valid():
@@ -204,7 +205,7 @@ def _answer(
         "asked": found,
         "changes": change_rows(found),
         "verdicts": verdicts,
-        "left": found.needs - sum(verdict.approves for verdict in verdicts),
+        "left": requests.missing(found),
         "comments": list(found.comments.select_related("by").order_by("pk")),
         "may_decide": may_decide and all(verdict.by_id != user.pk for verdict in verdicts),
         "may_comment": is_open and requests.may_comment(found, user),

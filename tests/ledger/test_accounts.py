@@ -58,6 +58,8 @@ def test_only_admins_decide(people: dict[str, User], name: str) -> None:
     [
         ({"username": ""}, "username"),
         ({"username": "with space"}, "username"),
+        ({"username": "New"}, "username"),
+        ({"username": ".."}, "username"),
         ({"username": "x" * 151}, "username"),
         ({"username": "member"}, "username"),
         ({"email": "nowhere"}, "email"),

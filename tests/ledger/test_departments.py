@@ -189,6 +189,29 @@ def test_nothing_moves_under_a_ceiling_without_room(vision: Project, research: D
     assert place_queued()["placed"] == 0  # it is full with what has come
 
 
+def test_a_project_moves_with_what_it_is_guaranteed(vision: Project, act: Act) -> None:
+    quota.set_grant(project=vision, terms=Terms(MILLI, 4000, guaranteed=3000), act=act)
+    narrow = department("narrow")
+    departments.set_ceiling(department=narrow, cap=Cap(MILLI, 2999), act=act)
+    with pytest.raises(Refused) as found:
+        projects.change_project(project=vision, details=Details(department=narrow), act=act)
+    assert (found.value.field, found.value.code) == ("department", "guarantees_above_ceiling")
+    departments.set_ceiling(department=narrow, cap=Cap(MILLI, 3000), act=act)
+    assert projects.change_project(project=vision, details=Details(department=narrow), act=act).department == narrow
+
+
+def test_nothing_moves_below_a_ceiling_that_is_still_draining(vision: Project, research: Department, act: Act) -> None:
+    flow.world(cards=4)
+    running(2)
+    below = department("below", research)
+    departments.set_ceiling(department=research, cap=Cap(MILLI, 1000, database_now() + dt.timedelta(days=2)), act=act)
+    with pytest.raises(Conflict) as found:
+        projects.change_project(project=vision, details=Details(department=below), act=act)
+    assert (found.value.field, found.value.code) == ("department", "above_ceiling")
+    vision.refresh_from_db()
+    assert vision.department == research
+
+
 def test_a_budget_over_a_department(research: Department, act: Act) -> None:
     flow.world(cards=4)
     departments.set_ceiling(department=research, cap=Cap(BUDGET, 1000 * 3600 * 2), act=act)

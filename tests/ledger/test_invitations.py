@@ -146,3 +146,31 @@ def test_each_sees_their_part(people: dict[str, User]) -> None:
     invited(people)
     seen = {name for name, user in people.items() if Invitation.objects.visible_to(user).exists()}
     assert seen == {"owner", "deputy", "guest", "admin", "manager", "operator", "auditor"}
+
+
+@pytest.mark.parametrize("taken_out", ["guest", "deputy"])
+def test_nobody_comes_back_by_an_invitation_from_before_they_were_taken_out(
+    people: dict[str, User], vision: Project, taken_out: str
+) -> None:
+    """To the one who is taken out, or by them."""
+    before = invited(people, by="deputy", whom="guest", role=MANAGER)
+    act = Act(people["owner"], "page", "they left us")
+    projects.set_role(project=vision, user=people["guest"], role=MEMBER, act=act)
+    assert projects.remove_member(project=vision, user=people[taken_out], act=act)
+    with pytest.raises(Conflict) as found:
+        invitations.answer(invitation=before, accept=True, act=Act(people["guest"], "page"))
+    assert found.value.code == "answered"
+    before.refresh_from_db()
+    assert before.state == "withdrawn"
+    assert verbs() == ["invitation.made", "invitation.withdrawn"]
+
+
+def test_an_invitation_counts_as_long_as_its_author_may_give_the_role(people: dict[str, User], vision: Project) -> None:
+    made, act = invited(people, by="deputy"), Act(people["owner"], "page", "less to do")
+    projects.set_role(project=vision, user=people["deputy"], role=VIEWER, act=act)
+    with pytest.raises(Conflict) as found:
+        invitations.answer(invitation=made, accept=True, act=Act(people["guest"], "page"))
+    assert (found.value.code, role_of(people["guest"])) == ("inviter", None)
+    projects.set_role(project=vision, user=people["deputy"], role=MANAGER, act=act)
+    invitations.answer(invitation=made, accept=True, act=Act(people["guest"], "page"))
+    assert role_of(people["guest"]) == MEMBER

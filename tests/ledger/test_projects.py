@@ -65,7 +65,7 @@ def allowed(act: Callable[[], object]) -> bool:
     return True
 
 
-def opened(people: dict[str, User], slug: str = "new", **values: Any) -> Project:
+def opened(people: dict[str, User], slug: str = "fresh", **values: Any) -> Project:
     details = Details(**{"title": "New", "ends_on": today() + 30 * DAY} | values)
     return projects.open_project(slug=slug, owner=people["member"], details=details, act=by(people["admin"]))
 
@@ -188,7 +188,7 @@ def test_a_later_end_takes_a_project_back_to_work_before_it_is_reclaimed(
         ({"grace_days": 91}, "grace_days"),
         ({"grace_days": -1}, "grace_days"),
         ({"ends_on": None}, "ends_on"),
-        ({"starts_on": dt.date(2999, 1, 2), "ends_on": dt.date(2999, 1, 1)}, "ends_on"),
+        ({"starts_on": dt.date(2199, 1, 2), "ends_on": dt.date(2199, 1, 1)}, "ends_on"),
         ({"starts_on": dt.date(2020, 1, 1), "ends_on": dt.date(2020, 1, 2)}, "ends_on"),
     ],
 )
@@ -278,3 +278,18 @@ def test_the_database_keeps_the_one_owner_among_the_members(
     with pytest.raises(IntegrityError), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(statement, {"p": vision.pk, "u": people["outsider"].pk})
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+
+
+@pytest.mark.parametrize("slug", ["new", "New"])
+def test_no_short_name_hides_a_page(people: dict[str, User], slug: str) -> None:
+    with pytest.raises(Refused) as found:
+        opened(people, slug)
+    assert (found.value.field, found.value.code) == ("slug", "reserved")
+
+
+@pytest.mark.parametrize("name", ["starts_on", "ends_on"])
+@pytest.mark.parametrize("day", [dt.date(1969, 12, 31), dt.date(2200, 1, 1), dt.date.max])
+def test_days_lie_where_every_clock_can_show_them(people: dict[str, User], name: str, day: dt.date) -> None:
+    with pytest.raises(Refused) as found:
+        opened(people, **{name: day})
+    assert (found.value.field, found.value.code) == (name, "out_of_range")

@@ -12,9 +12,18 @@ from ledger import requests
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.errors import Conflict, Forbidden, Refused
-from ledger.models import AuditEvent, Membership, Project, ProjectRequest, RequestComment, RequestVerdict, User
+from ledger.models import (
+    AuditEvent,
+    Membership,
+    Project,
+    ProjectRequest,
+    QuotaGrant,
+    RequestComment,
+    RequestVerdict,
+    User,
+)
 from ledger.request_kinds import changes
-from ledger.vocabulary import ProjectRole, RequestKind, SiteRole
+from ledger.vocabulary import ProjectRole, RequestKind, Resource, SiteRole
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -128,6 +137,43 @@ def test_a_large_one_needs_two_people(people: dict[str, User], vision: Project) 
     assert later(people["owner"], vision, days=365 + 367 + 366).needs == 1
 
 
+def test_an_approval_counts_as_long_as_its_giver_may_decide(people: dict[str, User], vision: Project) -> None:
+    request = later(people["owner"], vision, days=365 + 367)
+    yes(request, people["second"])
+    User.objects.filter(pk=people["second"].pk).update(is_active=False)
+    assert requests.missing(request) == 2
+    assert yes(request, people["manager"]).state == "open"
+    assert yes(request, people["admin"]).state == "approved"
+
+
+def test_what_is_asked_for_is_more_when_it_is_approved_too(people: dict[str, User], vision: Project) -> None:
+    """Else the later approval of an older request would take away what came meanwhile."""
+    less, most = later(people["owner"], vision, days=400), later(people["deputy"], vision, days=500)
+    yes(most, people["manager"])
+    with pytest.raises(Conflict) as found:
+        yes(less, people["manager"])
+    assert found.value.code == "stale"
+    assert str(Project.objects.get(pk=vision.pk).ends_on) == day(500)
+    assert not RequestVerdict.objects.filter(request=less).exists()
+    grant = factories.grant(vision, Resource.CARD_MILLI, 10_000)
+    twelve = asked(people["owner"], QUOTA, vision, resource="card_milli", amount=12_000)
+    QuotaGrant.objects.filter(pk=grant.pk).update(amount=20_000)
+    with pytest.raises(Conflict) as found:
+        yes(twelve, people["manager"])
+    assert found.value.code == "stale"
+    assert no(twelve, people["manager"]).state == "refused"
+
+
+def test_a_step_that_became_a_large_one_needs_two_people(people: dict[str, User], vision: Project) -> None:
+    grant = factories.grant(vision, Resource.CARD_MILLI, 100_000)
+    request = asked(people["owner"], QUOTA, vision, resource="card_milli", amount=150_000)
+    assert request.needs == 1
+    QuotaGrant.objects.filter(pk=grant.pk).update(amount=10_000)
+    assert yes(request, people["manager"]).state == "open"
+    assert yes(request, people["admin"]).state == "approved"
+    assert QuotaGrant.objects.get(project=vision, period__contains=database_now()).amount == 150_000
+
+
 def test_one_refusal_ends_it_and_says_why(people: dict[str, User], vision: Project) -> None:
     request = later(people["owner"], vision, days=365 + 367)
     yes(request, people["manager"])
@@ -202,13 +248,13 @@ def test_who_asked_and_who_decides_talk_about_it(people: dict[str, User], vision
         (EXTENSION, {"ends_on": "2020-01-01"}, "ends_on"),
         (JOIN, {}, "project"),
         (JOIN, {"role": "owner"}, "role"),
-        (NEW_PROJECT, {"title": "x", "ends_on": "2999-01-01"}, "slug"),
-        (NEW_PROJECT, {"slug": "vision", "title": "x", "ends_on": "2999-01-01"}, "slug"),
-        (NEW_PROJECT, {"slug": "new", "title": "", "ends_on": "2999-01-01"}, "title"),
-        (NEW_PROJECT, {"slug": "new", "title": ["x"], "ends_on": "2999-01-01"}, "title"),
-        (NEW_PROJECT, {"slug": "new", "title": "x"}, "ends_on"),
-        (NEW_PROJECT, {"slug": "new", "title": "x", "ends_on": "2999-01-01", "starts_on": "2999-01-02"}, "ends_on"),
-        (NEW_PROJECT, {"slug": "new", "title": "x", "ends_on": "2999-01-01", "department": "nope"}, "department"),
+        (NEW_PROJECT, {"title": "x", "ends_on": "2199-01-01"}, "slug"),
+        (NEW_PROJECT, {"slug": "vision", "title": "x", "ends_on": "2199-01-01"}, "slug"),
+        (NEW_PROJECT, {"slug": "fresh", "title": "", "ends_on": "2199-01-01"}, "title"),
+        (NEW_PROJECT, {"slug": "fresh", "title": ["x"], "ends_on": "2199-01-01"}, "title"),
+        (NEW_PROJECT, {"slug": "fresh", "title": "x"}, "ends_on"),
+        (NEW_PROJECT, {"slug": "fresh", "title": "x", "ends_on": "2199-01-01", "starts_on": "2199-01-02"}, "ends_on"),
+        (NEW_PROJECT, {"slug": "fresh", "title": "x", "ends_on": "2199-01-01", "department": "nope"}, "department"),
     ],
 )
 def test_what_is_wrong_is_named(

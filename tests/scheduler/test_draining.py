@@ -99,6 +99,25 @@ def test_what_fits_by_itself_ends_nothing() -> None:
 
 
 @pytest.mark.django_db
+def test_who_gives_more_meanwhile_saves_what_has_not_begun_to_end() -> None:
+    flow.world(nodes=2, cards=4)
+    jobs = [flow.long_job(asks=[card(1)]) for _ in range(3)]
+    flow.start(*jobs)
+    row = cut(0)
+    come()
+    usual = draining.end_attempt
+
+    def end_and_give(**values: Any) -> bool:
+        done = usual(**values)
+        quota.set_grant(project=row.project, terms=Terms(MILLI, 4000), act=act(), override="they need it")
+        return done
+
+    with mock.patch.object(draining, "end_attempt", end_and_give):
+        assert draining.drain_all()["ended"] == 1
+    assert sorted(states(*jobs)) == ["running", "running", "stopping"]
+
+
+@pytest.mark.django_db
 def test_a_budget_gives_back_what_is_set_aside_and_not_used_yet() -> None:
     flow.world(cards=4)
     long, short = (flow.long_job(asks=[card(1)], walltime_s=s) for s in (36_000, 3_600))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from typing import Any
 
 import pytest
@@ -224,6 +225,39 @@ def test_inference_has_training_stopped_that_may_be_and_never_the_reverse() -> N
     assert {row.cause for row in Preemption.objects.all()} == {"tier"}
     flow.grow_old(3600)
     assert placing.place_queued()["stopped"] == 0
+
+
+def test_nobody_is_stopped_for_a_job_that_no_limit_would_let_start() -> None:
+    """Each alone has room in what is left; all together have not."""
+    flow.world(nodes=1)
+    other = factories.project("audio", researcher=ProjectRole.MEMBER)
+    loose = [flow.long_job(asks=[CARD], kind="training", preemptible=True, project=other.slug) for _ in range(4)]
+    flow.start(*loose)
+    flow.grow_old()
+    factories.grant(Project.objects.get(slug="vision"), Resource.CARD_MILLI, 1000)
+    for n in range(4):
+        flow.long_job(asks=[{**CARD, "memory_mib": 0}], kind="inference", name=f"serves {n}", priority=n)
+    for _ in range(3):
+        placing.place_queued()
+    assert Preemption.objects.count() == 1
+    assert _states(loose).count(JobState.STOPPING) == 1
+
+
+def test_a_stop_that_hangs_does_not_stand_in_the_way_of_others(settings: Any) -> None:
+    flow.world(nodes=1)
+    loose = [flow.long_job(asks=[CARD], kind="training", preemptible=True) for _ in range(4)]
+    flow.start(*loose)
+    flow.grow_old()
+    end_attempt(attempt_id=_attempt(loose[0]).pk, outcome=Outcome.FAILED, message="test", grace_s=0)
+    flow.long_job(asks=[CARD], kind="inference")
+    assert placing.place_queued()["stopped"] == 0  # what is being stopped is enough
+    settings.PREEMPT_GRACE_S, settings.PREEMPT_KEPT_S = 0, 1
+    time.sleep(1.1)  # it has been for longer than a stop takes
+    assert placing.place_queued()["stopped"] == 1
+
+
+def _attempt(job: Job) -> Attempt:
+    return Attempt.objects.get(job=job)
 
 
 def test_nothing_is_ever_stopped_where_that_is_switched_off(settings: Any) -> None:

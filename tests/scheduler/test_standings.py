@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ from django.db import connection
 
 from ledger import quarters
 from ledger.clock import database_now
-from ledger.models import Project, RollUp, UsageQuarter
+from ledger.models import Project, QuotaGrant, RollUp, UsageQuarter
 from ledger.vocabulary import Account, Form, Resource
 from scheduler import snapshot, standings
+from scheduler.models import Preemption
 from scheduler.placing import HEADS, LONG, WHOLE_EVERY_S, _Looked
 from tests import factories
 from tests.scheduler import flow
@@ -87,6 +89,25 @@ def test_of_a_long_queue_the_first_of_each_kind_are_read() -> None:
     assert sorted(found) == sorted(firsts)
     assert len(snapshot.queued_jobs()) == 16
     assert found == [job.pk for job in snapshot.queued_jobs() if job.pk in found]
+
+
+def test_a_grant_of_one_model_is_no_guarantee_of_all_cards() -> None:
+    project = factories.project("vision")
+    for model, amount, guaranteed in (("", 64_000, 32_000), ("H200", 8_000, 0)):
+        grant = factories.grant(project, Resource.CARD_MILLI, amount, model=model)
+        QuotaGrant.objects.filter(pk=grant.pk).update(guaranteed=guaranteed)
+    assert {one.guaranteed for one in standings.read()} == {32_000}
+
+
+def test_in_a_short_look_at_a_long_queue_are_those_that_cards_are_kept_for() -> None:
+    flow.world(nodes=1)
+    jobs = [flow.long_job(asks=[CARD]) for _ in range(4)]
+    now = database_now()
+    kept = {"kept_until": now + dt.timedelta(seconds=1), "rule": "test", "cause": "tier", "ask_index": 0}
+    Preemption.objects.create(job=jobs[3], made_at=now, form="container", nodes=[1], grace_s=60, inputs={}, **kept)
+    assert [job.pk for job in snapshot.queued_jobs(heads=2)] == [jobs[n].pk for n in (0, 1, 3)]
+    time.sleep(1.1)
+    assert [job.pk for job in snapshot.queued_jobs(heads=2)] == [jobs[n].pk for n in (0, 1)]
 
 
 def test_a_long_queue_is_looked_at_wholly_now_and_then() -> None:

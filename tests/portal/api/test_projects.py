@@ -27,12 +27,12 @@ def put(caller: Api, path: str, body: Any, method: str = "PUT") -> Any:
 
 def test_a_project_is_opened_read_and_changed(people: dict[str, User]) -> None:
     admin = api(people["admin"])
-    body = {"slug": "new", "title": "New", "owner": "outsider", "ends_on": day(30), "reason": "a grant"}
+    body = {"slug": "fresh", "title": "New", "owner": "outsider", "ends_on": day(30), "reason": "a grant"}
     made = admin.post("projects/", body)
-    assert (made.status_code, made["Location"]) == (201, "/api/v1/projects/new/")
+    assert (made.status_code, made["Location"]) == (201, "/api/v1/projects/fresh/")
     assert made.json()["members"] == [{"user": "outsider", "role": "owner"}]
     assert admin.post("projects/", body).status_code == 409
-    changed = put(admin, "projects/new/", {"ends_on": day(60), "grace_days": 1}, "PATCH")
+    changed = put(admin, "projects/fresh/", {"ends_on": day(60), "grace_days": 1}, "PATCH")
     assert (changed.json()["ends_on"], changed.json()["grace_days"]) == (day(60), 1)
     assert AuditEvent.objects.get(verb="project.created").via == "api"
 
@@ -63,11 +63,11 @@ def test_a_project_is_opened_read_and_changed(people: dict[str, User]) -> None:
 def test_what_is_wrong_with_a_new_project_is_named(
     people: dict[str, User], changed: dict[str, Any], field: str
 ) -> None:
-    body = {"slug": "new", "title": "New", "owner": "outsider", "ends_on": day(30)} | changed
+    body = {"slug": "fresh", "title": "New", "owner": "outsider", "ends_on": day(30)} | changed
     refused = api(people["admin"]).post("projects/", body)
     assert refused.status_code == 400
     assert fields(refused) == {field}
-    assert not Project.objects.filter(slug="new").exists()
+    assert not Project.objects.filter(slug="fresh").exists()
 
 
 def test_members_come_by_invitation_and_change_and_go(people: dict[str, User]) -> None:
@@ -117,6 +117,9 @@ def test_to_join_is_answered_the_same_whatever_there_is(people: dict[str, User])
     assert {status for status, _body in answers} == {202}
     assert len(answers) == 1
     assert ProjectRequest.objects.count() == 1
+    for slug in ("vision", "nothing"):
+        body = {"kind": "join", "project": slug, "reason": "x", "details": {"role": "owner"}}
+        assert fields(guest.post("requests/", body)) == {"role"}
 
 
 @pytest.mark.parametrize(
@@ -148,7 +151,7 @@ def test_what_is_wrong_with_a_request_is_named(people: dict[str, User], body: di
     assert not ProjectRequest.objects.exists()
 
 
-NEW = {"slug": "new", "title": "New", "owner": "outsider", "ends_on": "2199-01-01"}
+NEW = {"slug": "fresh", "title": "New", "owner": "outsider", "ends_on": "2199-01-01"}
 ASK = {"kind": "new_project", "details": {"slug": "n", "title": "N", "ends_on": "2199-01-01"}, "reason": "x"}
 
 

@@ -59,7 +59,7 @@ BODIES: dict[str, dict[str, str]] = {
     "requests-project": {"slug": "t", "title": "T", "purpose": "t", "ends_on": "2199-01-01", "reason": "test"},
     "request-verdict": {"verdict": "approve"},
     "request-comment": {"text": "test"},
-    "people-new": {"username": "new", "site_role": "researcher"},
+    "people-new": {"username": "fresh", "site_role": "researcher"},
     "person-role": {"site_role": "auditor", "reason": "test"},
     "person-leave": {"leave-reason": "test"},
     "quota-project": {"resource": "cpu_milli", "amount": "5"},

@@ -116,19 +116,19 @@ def test_handing_over_makes_the_old_owner_a_manager(client_as: ClientAs, people:
 
 def test_a_project_is_opened_and_changed_by_the_site(client_as: ClientAs, people: dict[str, User]) -> None:
     manager = client_as("manager")
-    sent = {"slug": "new", "title": "New", "owner": "outsider", "department": "research", "grace_days": "3"}
+    sent = {"slug": "fresh", "title": "New", "owner": "outsider", "department": "research", "grace_days": "3"}
     assert "Last day" in text(manager.post("/projects/new/", sent))
-    assert manager.post("/projects/new/", sent | {"ends_on": day(9)})["Location"] == "/projects/new/"
-    made = Project.objects.get(slug="new")
+    assert manager.post("/projects/new/", sent | {"ends_on": day(9)})["Location"] == "/projects/fresh/"
+    made = Project.objects.get(slug="fresh")
     assert (made.owner, made.grace_days, str(made.ends_on)) == (people["outsider"], 3, day(9))
-    page = manager.get("/projects/new/change/")
+    page = manager.get("/projects/fresh/change/")
     assert f'value="{day(9)}"' in text(page)
     later = {"title": "New", "ends_on": day(30), "starts_on": day(0), "grace_days": "3", "reason": "more to do"}
-    manager.post("/projects/new/change/", later)
+    manager.post("/projects/fresh/change/", later)
     made.refresh_from_db()
     assert str(made.ends_on) == day(30)
     assert AuditEvent.objects.get(verb="project.changed").reason == "more to do"
-    wrong = manager.post("/projects/new/change/", later | {"ends_on": day(-1)})
+    wrong = manager.post("/projects/fresh/change/", later | {"ends_on": day(-1)})
     assert wrong.status_code == 422
     assert "before the start" in text(wrong)
 
