@@ -9,7 +9,7 @@ need two people.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from django.conf import settings
@@ -97,7 +97,7 @@ def decide(*, request: ProjectRequest, approves: bool, act: Act) -> ProjectReque
             _end(found, RequestState.REFUSED, now, act)
         else:
             _require_fresh(found)
-            if missing(found) <= 0:
+            if missing(found, verdicts_on(found)) <= 0:
                 _carry_out(found, now, act)
     return found
 
@@ -111,10 +111,16 @@ def may_decide(request: ProjectRequest, user: User) -> bool:
     return roles.governs(user)
 
 
-def missing(request: ProjectRequest) -> int:
+def verdicts_on(request: ProjectRequest) -> list[RequestVerdict]:
+    return list(RequestVerdict.objects.filter(request=request).select_related("by").order_by("pk"))
+
+
+def missing(request: ProjectRequest, verdicts: Iterable[RequestVerdict]) -> int:
     """How many more people have to approve. Approvals of people who may not decide it any more don't count."""
-    given = RequestVerdict.objects.filter(request=request, approves=True).select_related("by")
-    return request.needs - sum(may_decide(request, verdict.by) for verdict in given)
+    given = [verdict.by for verdict in verdicts if verdict.approves]
+    if request.kind == RequestKind.JOIN:  # one is enough, and was asked a moment ago who they are
+        return request.needs - len(given)
+    return request.needs - sum(map(roles.governs, given))
 
 
 def may_comment(request: ProjectRequest, user: User) -> bool:

@@ -199,13 +199,13 @@ def _answer(
 ) -> HttpResponseBase:
     user = viewer(request)
     is_open = found.state == RequestState.OPEN
-    verdicts = list(found.verdicts.select_related("by").order_by("pk"))
+    verdicts = requests.verdicts_on(found)
     may_decide = is_open and requests.may_decide(found, user)
     context = {
         "asked": found,
         "changes": change_rows(found),
         "verdicts": verdicts,
-        "left": requests.missing(found),
+        "left": requests.missing(found, verdicts),
         "comments": list(found.comments.select_related("by").order_by("pk")),
         "may_decide": may_decide and all(verdict.by_id != user.pk for verdict in verdicts),
         "may_comment": is_open and requests.may_comment(found, user),

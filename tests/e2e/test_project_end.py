@@ -53,7 +53,12 @@ class Reader:
     def send(self, button: str, **fields: str) -> str:
         for name, text in fields.items():
             self.page.fill(f"#id_{name}", text)
-        self.page.get_by_role("button", name=button).click()
+        return self.click("button", button)
+
+    def click(self, role: str, name: str) -> str:
+        """What the page says to which a link or a button leads."""
+        with self.page.expect_navigation():
+            self.page.get_by_role(role, name=name, exact=True).click()
         return self.look()
 
 
@@ -67,13 +72,11 @@ def test_a_project_is_extended_ended_and_has_its_receipt(
     assert "outside" in text  # left by somebody who has gone
     reclaim.reclaim_all()
     later = vision.ends_on + dt.timedelta(days=5)
-    page.get_by_role("link", name="Extend").click()
-    assert "Left until its end" in reader.look()
+    assert "Left until its end" in reader.click("link", "Extend")
     assert f"Project vision works through {later}." in reader.send(
         "Extend the project", ends_on=later.isoformat(), reason="the paper needs a week"
     )
-    page.get_by_role("link", name="End now").click()
-    text = reader.look()
+    text = reader.click("link", "End now")
     assert "long run" in text
     assert "next run" in text
     text = reader.send("End the project now", reason="the work is done")
@@ -84,8 +87,7 @@ def test_a_project_is_extended_ended_and_has_its_receipt(
     vision.refresh_from_db()
     assert vision.state == ProjectState.ENDED
     reader.open("/receipts/")
-    page.get_by_role("link", name="Vision").click()
-    text = reader.look()
+    text = reader.click("link", "Vision")
     for told in ("long run", "next run", "2 × A100", "/data/faces", "Not enforced"):
         assert told in text
     assert reader.wrong == []
@@ -100,7 +102,6 @@ def test_its_people_see_the_countdown_and_the_receipt(page: Any, live_server: An
     Project.objects.filter(pk=vision.pk).update(grace_days=0)
     ending.passes(database_now())
     reader.open("/")
-    page.get_by_role("link", name="Receipt", exact=True).click()
-    assert "Receipt of vision" in reader.look()
+    assert "Receipt of vision" in reader.click("link", "Receipt")
     assert page.url.endswith(f"/receipts/{Receipt.objects.get().pk}/")
     assert reader.wrong == []
