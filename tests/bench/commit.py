@@ -7,7 +7,8 @@ is flushed to the disk. Prints one JSON object; progress goes to stderr. There i
 for its reader. Three parts, on one fleet of which nearly every card is half taken:
 
 * `rate`: --jobs queued jobs of all forms that fit, and then as many whole machines as are left, each in one tick
-* `pass`: ticks over --jobs queued jobs that nothing is free for: the first, idle ones, and ones with a few new jobs
+* `pass`: ticks over --jobs queued jobs that nothing is free for: the first, idle ones, ones with a few new jobs, and one
+  after so long a rest that all jobs are looked at, `whole`; the others look at the first of each kind where there are many
 * `stream`: on top of that queue, --rate jobs a second are submitted for --seconds; the time from submit to placed
 """
 
@@ -189,6 +190,7 @@ def rate(jobs: int, nodes: int) -> Row:
 def passes(jobs: int) -> Row:
     """Ticks over a queue that nothing is free for."""
     from ledger.models import Job
+    from scheduler import placing
 
     Job.objects.filter(state="queued").update(state="cancelled")
     queue(jobs, TOO_LARGE)
@@ -201,6 +203,10 @@ def passes(jobs: int) -> Row:
         worst = max(rows, key=lambda row: row["seconds"])
         found[name] = {"median_s": statistics.median(row["seconds"] for row in rows), "worst": worst}
         tell(f"{name}: a pass in {found[name]['median_s']} s, at worst {worst['seconds']}")
+    time.sleep(max(placing.WHOLE_EVERY_S, found["first"]["seconds"] / placing.WHOLE_PART) + 1)
+    found["whole"] = tick()
+    assert found["whole"]["looked_at"] >= Job.objects.filter(state="queued").count(), "not all were looked at"
+    tell(f"whole: a pass in {found['whole']['seconds']} s over {found['whole']['looked_at']} jobs")
     return found
 
 
