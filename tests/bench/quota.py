@@ -165,13 +165,13 @@ def play(coming: list[Arrival]) -> dict[str, Any]:
     rounds, longest, placed, told = 0, 0.0, 0, 0.0
     while not done.is_set() and all(process.exitcode in (None, 0) for process in others):
         before = time.perf_counter()
-        placed += (now := placing.place_queued()["placed"])
+        placed += placing.place_queued()["placed"]
         longest = max(longest, time.perf_counter() - before)
         rounds += 1
         if time.perf_counter() - told > 5:
             told = time.perf_counter()
             tell(f"{told - began:.0f} s: {placed} of {len(coming)} placed in {rounds} rounds")
-        wait_for_the_bell(SWEEP_S if not now else 0.0)
+        wait_for_the_bell(SWEEP_S)
     for process in others:
         process.join(10)
     assert [process.exitcode for process in others] == [0, 0]
@@ -191,7 +191,7 @@ def play(coming: list[Arrival]) -> dict[str, Any]:
 
 
 def wait_for_the_bell(most_s: float) -> None:
-    """Until something was submitted or ended, as a worker waits for its next message."""
+    """Until something was submitted or ended, or a round rang for the next, as a worker waits for its message."""
     from scheduler import wake
 
     until = time.perf_counter() + most_s
