@@ -39,6 +39,7 @@ CARDS: Final = QUEUES * GUARANTEED // MACHINES  # of a machine
 MIB: Final = 1_000
 PAUSE_S: Final = 0.005  # between looks at the clock
 LOOK_S: Final = 0.05  # between looks for what was placed: nothing is over sooner
+PART: Final = 50  # end in one transaction, as scheduler.observing has it
 SWEEP_S: Final = 2.0  # so often the queue is looked at though nobody rang
 FIRST: Final = 0.04  # of the jobs come once before what is measured
 KUEUE_S: Final = 351.0
@@ -307,10 +308,10 @@ def end_all(count: int, done: Any) -> None:
                 now = time.perf_counter()
                 running |= {attempt: (allocation, now + left) for attempt, allocation, left in cursor.fetchall()}
         due = [attempt for attempt, (_, ends) in running.items() if ends <= now]
-        if due:
-            end_attempts([Ending(attempt, Outcome.SUCCEEDED, 0) for attempt in due])
-            ended += len(confirm_closed([running.pop(attempt)[0] for attempt in due]))
-        else:
+        for part in (due[at : at + PART] for at in range(0, len(due), PART)):
+            end_attempts([Ending(attempt, Outcome.SUCCEEDED, 0) for attempt in part])
+            ended += len(confirm_closed([running.pop(attempt)[0] for attempt in part]))
+        if not due:
             time.sleep(PAUSE_S)
     done.set()
 
