@@ -253,6 +253,7 @@ def some_job(dice: Random, job_id: int) -> JobView:
         key_work=dice.random() < 0.25,
         over_quota=dice.random() < 0.05,
         warm=frozenset(dice.sample(range(1, 8), dice.choice((0, 0, 0, 1, 3)))),
+        zones=dice.choice((*[frozenset()] * 6, frozenset({4}), frozenset({1, 3}), frozenset({2, 4, 9}))),
     )
 
 

@@ -278,7 +278,13 @@ def _some_job(dice: Random, number: int) -> JobView:
     if dice.random() > ODDS_OF_PLAIN:
         return job
     distance = Distance.SAME_LEAF if dice.random() < 0.2 else Distance.ANY
-    plain = {"interconnect": Interconnect.ANY, "distance": distance, "labels": frozenset(), "simulated": False}
+    plain = {
+        "interconnect": Interconnect.ANY,
+        "distance": distance,
+        "labels": frozenset(),
+        "zones": frozenset(),
+        "simulated": False,
+    }
     asks = tuple(map(_plain_ask, job.asks))
     return replace(job, asks=asks, cpu_milli=min(job.cpu_milli, 1000), host_memory_mib=500, over_quota=False, **plain)
 
