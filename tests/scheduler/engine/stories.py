@@ -137,6 +137,7 @@ def kinds(example: Example) -> Iterator[str]:
         "a job that waits": any(not one.never for one in waiting),
         "a job without hope": any(one.never for one in waiting),
         "kept nodes": example.plan.reservations,
+        "kept out of a zone": any(Refusal.ZONE in counts for one in waiting for counts in one.by_ask),
         "kept out": any(Refusal.RESERVED in counts for one in waiting for counts in one.by_ask),
     }
     yield from (kind for kind, is_one in found.items() if is_one)
