@@ -117,8 +117,9 @@ def limits(views: Iterable[NodeView], job: JobView) -> Iterator[Limit]:
     """What the fleet can't give to the first wish whatever happens on it."""
     ask = job.asks[0]
     world = [view for view in views if view.simulated == job.simulated]
-    nodes = [view for view in world if open_to(view, job)] or world
-    if len(nodes) < len(world) or not open_to(nodes[0], job):
+    inside = [view for view in world if open_to(view, job)]
+    nodes = inside or world
+    if len(inside) < len(world):
         able = [view for view in world if _serves(view, job)]
         if sum(1 for view in able if open_to(view, job)) < ask.nodes <= len(able):
             yield _zones_limit(able, job)
