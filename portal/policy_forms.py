@@ -50,8 +50,8 @@ class PolicyForm(StyledForm):
     about = forms.ChoiceField(label=_("Jobs of"))
     kind = forms.ChoiceField(label=_("Kind of work"), required=False, choices=kind_choices)
     form_1 = _form(_("Where the form is left open, first"), help_text=_("Instead of whichever form is ready first."))
-    form_2 = _form(_("then"))
-    form_3 = _form(_("and then"))
+    form_2 = _form(pgettext_lazy("form order", "then"))
+    form_3 = _form(pgettext_lazy("form order", "and then"))
     fallback_wait_min = _minutes(
         _("Wait before the next form (minutes)"), 0, help_text=_("Empty or 0: all count at once, in this order.")
     )

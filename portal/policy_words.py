@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy as _lazy
-from django.utils.translation import pgettext
+from django.utils.translation import gettext_lazy, pgettext
 
 from ledger.models import Zone
 from portal import labels
@@ -18,26 +17,26 @@ from scheduler.policy_preview import NEVER
 from scheduler.policy_rows import JobPolicy
 
 FIELDS: Final[Mapping[str, Text]] = {  # of scheduler.policy.Terms
-    "forms": _lazy("Order of forms where the form is left open"),
-    "fallback_wait_s": _lazy("Wait before the next form counts"),
-    "zones": _lazy("Only in the zones"),
-    "priority_default": _lazy("Priority where it is left open"),
-    "priority_most": _lazy("Highest priority"),
-    "walltime_default_s": _lazy("Time limit where it is left open"),
-    "walltime_most_s": _lazy("Longest time limit"),
+    "forms": gettext_lazy("Order of forms where the form is left open"),
+    "fallback_wait_s": gettext_lazy("Wait before the next form counts"),
+    "zones": gettext_lazy("Only in the zones"),
+    "priority_default": gettext_lazy("Priority where it is left open"),
+    "priority_most": gettext_lazy("Highest priority"),
+    "walltime_default_s": gettext_lazy("Time limit where it is left open"),
+    "walltime_most_s": gettext_lazy("Longest time limit"),
 }
 OF_A_JOB: Final[Mapping[str, Text]] = {  # of a Line and of a JobInput
-    "forms": _lazy("Form"),
-    "asks": _lazy("Form"),
-    "fallback_wait_s": _lazy("Wait before the next form counts"),
-    "zones": _lazy("Only in the zones"),
-    "priority": _lazy("Priority"),
-    "walltime_s": _lazy("Time limit"),
+    "forms": gettext_lazy("Form"),
+    "asks": gettext_lazy("Form"),
+    "fallback_wait_s": gettext_lazy("Wait before the next form counts"),
+    "zones": gettext_lazy("Only in the zones"),
+    "priority": gettext_lazy("Priority"),
+    "walltime_s": gettext_lazy("Time limit"),
 }
 REFUSED: Final[Mapping[str, Text]] = {  # by what a preview counts refusals
-    "priority": _lazy("priority above the highest"),
-    "walltime_s": _lazy("time limit above the longest"),
-    NEVER: _lazy("no node could ever serve it then"),
+    "priority": gettext_lazy("priority above the highest"),
+    "walltime_s": gettext_lazy("time limit above the longest"),
+    NEVER: gettext_lazy("no node could ever serve it then"),
 }
 SECONDS: Final = frozenset({"fallback_wait_s", "walltime_default_s", "walltime_most_s", "walltime_s"})
 Titles = Mapping[int, str]  # of zones, by id
