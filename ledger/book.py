@@ -19,7 +19,7 @@ from ledger.clock import database_now
 from ledger.models import Allocation, Attempt, Job, User
 from ledger.vocabulary import AllocationState, AttemptState, JobState, Outcome
 
-LONG_COLUMNS = ("asks", "labels", "like", "environment", "command", "data_paths")
+LONG_COLUMNS = ("asks", "labels", "zones", "like", "environment", "command", "data_paths")
 MAX_ATTEMPTS = 3  # that a machine has failed; what was stopped for others is no failure
 RETRIED = frozenset({Outcome.HARDWARE, Outcome.LOST, Outcome.PREEMPTED})
 MOST_PREEMPTED = 50  # times; each time it runs longer before it can be stopped again, so that none comes near it

@@ -275,6 +275,7 @@ class Refusal(StrEnum):
     HARDWARE = "hardware"  # another class of node than that of the job which it is to be like
     INTERCONNECT = "interconnect"
     LABELS = "labels"
+    ZONE = "zone"  # a policy keeps the job out of the node's zone
     CARDS_TOTAL = "cards_total"  # never: the node has too few cards
     CARD_MEMORY_TOTAL = "card_memory_total"  # never: no card has that much memory
     CARDS_FREE = "cards_free"

@@ -37,7 +37,6 @@ SAME_FIELDS: Final = (
     "host_memory_mib",
     "reproducible",
     "like_job",
-    "priority",
     "checkpoint",
     "preemptible",
     "simulated",
@@ -114,10 +113,10 @@ class SubmitForm(forms.Form):
     )
     walltime_min = forms.IntegerField(
         label=_("Time limit (minutes)"),
-        initial=60,
+        required=False,
         min_value=1,
         max_value=BIG // 60,
-        help_text=_("It is stopped then."),
+        help_text=_("It is stopped then. Empty: as policies say, or 24 hours."),
     )
     kind = forms.ChoiceField(label=_("Kind of work"), choices=lambda: labels.choices("kind"), initial="other")
     image = forms.CharField(label=_("Container image"), required=False, max_length=300)
@@ -148,7 +147,13 @@ class SubmitForm(forms.Form):
         max_value=2**63 - 1,
         help_text=_("The same hardware, as many nodes, as near to each other."),
     )
-    priority = forms.IntegerField(label=_("Priority"), initial=0, min_value=-100, max_value=100)
+    priority = forms.IntegerField(
+        label=_("Priority"),
+        required=False,
+        min_value=-100,
+        max_value=100,
+        help_text=_("Empty: as policies say, or 0."),
+    )
     checkpoint = forms.ChoiceField(
         label=_("Signal before a stop"),
         required=False,
@@ -191,8 +196,13 @@ class SubmitForm(forms.Form):
             "asks": self._asks(),
             "data_paths": [line.strip() for line in data["data_paths"].splitlines() if line.strip()],
             "cpu_milli": int(data["cpu_cores"] * 1000),
-            "walltime_s": data["walltime_min"] * 60,
+            **self._not_left_open(),
         }
+
+    def _not_left_open(self) -> dict[str, int]:
+        minutes, priority = self.cleaned_data["walltime_min"], self.cleaned_data["priority"]
+        found = {} if minutes is None else {"walltime_s": minutes * 60}
+        return found if priority is None else found | {"priority": priority}
 
     def _asks(self) -> list[dict[str, Any]]:
         data = self.cleaned_data

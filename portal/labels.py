@@ -316,6 +316,7 @@ REFUSALS: Final[Mapping[StrEnum, Text]] = {
     Refusal.HARDWARE: _("not the hardware of the job to compare with"),
     Refusal.INTERCONNECT: _("its cards are not linked as asked"),
     Refusal.LABELS: _("it lacks a label that was asked for"),
+    Refusal.ZONE: _("a policy keeps such jobs out of its zone"),
     Refusal.CARDS_TOTAL: _("it has fewer cards than asked, even when empty"),
     Refusal.CARD_MEMORY_TOTAL: _("no card of it has that much memory"),
     Refusal.CARDS_FREE: _("too few free cards at the moment"),

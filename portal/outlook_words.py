@@ -79,6 +79,9 @@ def limit_words(limit: Limit) -> str:
         "form": _("No zone takes the form “%(wanted)s”; the zones take: %(most)s."),
         "like_job": _("%(wanted)s machines of the same hardware are wanted; there are %(most)s that could serve it."),
         "reproducible": _("%(wanted)s machines of one kind are wanted; of no kind are there more than %(most)s."),
+        "zones": _(
+            "A policy keeps it inside %(wanted)s, where too few nodes could serve it; others that could: in %(most)s."
+        ),
         "nodes": _("%(wanted)s nodes are wanted; %(most)s of the fleet could serve it."),
     }[limit.what] % facts
 

@@ -23,7 +23,7 @@ from ledger.models import (
     Zone,
 )
 from ledger.vocabulary import ProjectRole, ProjectState, SiteRole
-from scheduler.models import ZonePlan
+from scheduler.models import JobPolicy, ZonePlan
 
 # GET pages that are not pages of their own: parts, files, and addresses that only take POST
 NOT_PAGES: Final = frozenset({"sign-out", "language", "theme", "healthz", "readyz", "metrics"})
@@ -122,6 +122,10 @@ def _plan(_user: User) -> int | None:
     return ZonePlan.objects.order_by("-pk").values_list("pk", flat=True).first()
 
 
+def _policy(user: User) -> int | None:
+    return JobPolicy.objects.visible_to(user).order_by("pk").values_list("pk", flat=True).first()
+
+
 def _ending(user: User) -> str | None:
     """A project that an admin may still extend or end."""
     if user.site_role != SiteRole.ADMIN:
@@ -145,6 +149,7 @@ SAMPLES: Final[dict[str, Callable[[User], Any]]] = {
     "job.pk": _job,
     "queue.act": lambda _user: "hold",
     "plan.pk": _plan,
+    "policy.pk": _policy,
     "reclaim.slug": _ending,
     "receipt.pk": _receipt,
     "quota.slug": _project,

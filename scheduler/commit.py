@@ -40,6 +40,7 @@ CONSTRAINT_REFUSALS: Mapping[str, Refusal] = {
     "card_not_held": Refusal.CARD_HELD,
     "node_not_held": Refusal.NODE_HELD,
     "node_is_up": Refusal.NODE_DOWN,
+    "zone_is_open_to_job": Refusal.ZONE,
 }
 # fields of Decision that are written for a placement
 KNOWN: Final = ("job_id", "ask_index", "reasons", "scores", "warm")

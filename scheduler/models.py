@@ -336,3 +336,8 @@ class SimulatedFault(models.Model):
 
     def __str__(self) -> str:
         return f"{self.hostname} {self.card_uuid}"
+
+
+from scheduler.policy_rows import JobPolicy, PolicyUse, PolicyVersion  # noqa: E402  a part of its own of these tables
+
+__all__ = ["JobPolicy", "PolicyUse", "PolicyVersion"]

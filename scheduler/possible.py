@@ -11,9 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ledger.models import Job
+import numpy as np
+
+from ledger.models import Job, Zone
 from ledger.vocabulary import AskForm, Distance, Form, Interconnect
 from scheduler import snapshot
+from scheduler.engine.feasible import could_ever
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.hardware import hardware_of
 from scheduler.engine.near import REQUIRED
@@ -52,6 +55,26 @@ class Impossible:
 
     limits: tuple[Limit, ...]
     nearest: Sooner | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How many nodes could ever take a member of the job by one of its asks, and whether it could never run."""
+
+    nodes: int
+    never: bool
+
+
+def reach(job: Job) -> Reach:
+    """As `impossible` judges it."""
+    view = replace(snapshot.job_view(job), id=job.pk or 0)
+    with fleet_lock:
+        fleet = _empty_fleet()
+        desk = Desk(fleet, (), at=view.submitted_at, seed=1, rule=DEFAULT_RULE)
+        found = [desk.answer(view, ask) for ask in view.asks]
+        able = np.any([could_ever(verdict.codes) for verdict in found], axis=0)
+        has_cards = any(node.cards for node in fleet.views if node.simulated == view.simulated)
+    return Reach(int(able.sum()), has_cards and all(verdict.never for verdict in found))
 
 
 def impossible(job: Job) -> Impossible | None:
@@ -93,7 +116,14 @@ def _nearest(desk: Desk, job: JobView, found: tuple[Limit, ...]) -> Sooner | Non
 def limits(views: Iterable[NodeView], job: JobView) -> Iterator[Limit]:
     """What the fleet can't give to the first wish whatever happens on it."""
     ask = job.asks[0]
-    nodes = [view for view in views if view.simulated == job.simulated]
+    world = [view for view in views if view.simulated == job.simulated]
+    inside = [view for view in world if open_to(view, job)]
+    nodes = inside or world
+    if len(inside) < len(world):
+        able = [view for view in world if _serves(view, job)]
+        if sum(1 for view in able if open_to(view, job)) < ask.nodes <= len(able):
+            yield _zones_limit(able, job)
+            return
     fitting = [(card, view) for view in nodes for card in view.cards if ask.model in ("", card.model)]
     if ask.model and not fitting:
         models = sorted({card.model for view in nodes for card in view.cards})
@@ -117,6 +147,19 @@ def limits(views: Iterable[NodeView], job: JobView) -> Iterator[Limit]:
         yield Limit("form", str(ask.form), ", ".join(sorted(forms)) or "—")
     if one_is_enough:
         yield from _gang_limits([view for view in nodes if _serves(view, job)], job)
+
+
+def open_to(view: NodeView, job: JobView) -> bool:
+    """Whether no policy keeps the job out of the node's zone."""
+    return not job.zones or view.zone_id in job.zones
+
+
+def _zones_limit(able: Iterable[NodeView], job: JobView) -> Limit:
+    """The zones that the job is kept in, and those that others stand in that could serve it."""
+    others = {view.zone_id for view in able if not open_to(view, job)}
+    titles = dict(Zone.objects.filter(pk__in=[*job.zones, *filter(None, others)]).values_list("pk", "title"))
+    named = [", ".join(sorted(titles[pk] for pk in ids if pk in titles)) for ids in (job.zones, others)]
+    return Limit("zones", named[0] or "—", named[1] or "—")
 
 
 def _serves(view: NodeView, job: JobView) -> bool:

@@ -120,7 +120,8 @@ def _wanted(desk: Desk, without: Collection[int], hopeless: Collection[Hashable]
             continue
         covered = desk.shares is not None and desk.shares.covers(pending, promised.get(key, 0))
         cause = cause_of(job, covered)
-        like = (key, cause, job.asks, job.cpu_milli, job.host_memory_mib, job.labels, job.distance, job.priority)
+        place = job.labels, job.zones, job.distance
+        like = (key, cause, job.asks, job.cpu_milli, job.host_memory_mib, place, job.priority)
         if cause is not None and like not in hopeless:
             yield Wanted(job, cause, like)
             promised[key] = promised.get(key, 0) + pending.milli * (like not in hopeless)

@@ -15,7 +15,7 @@ from ledger.clock import database_now
 from ledger.errors import Conflict, Forbidden, Refused
 from ledger.models import Job, Membership, Project, User
 from ledger.vocabulary import JobState, Outcome, ProjectRole, ProjectState, SiteRole
-from scheduler import likeness, promises
+from scheduler import likeness, policy, promises
 from scheduler.ending import close_members
 from scheduler.engine.types import Ask
 from scheduler.possible import Impossible, impossible
@@ -37,6 +37,8 @@ class NeverRuns(Refused):
         field = why.limits[0].what if why.limits else "asks"
         if field in ASK_FIELDS:
             field = f"asks.0.{field}"
+        elif field == "zones":  # of the policies of its project, not of the job itself
+            field = "project"
         super().__init__(_("No state of this fleet could ever run this job."), field=field, code="never_runs")
         self.why = why
 
@@ -54,7 +56,7 @@ def submit(
 
     `outlook` is what the person was told of it; it is kept with the job as its promise.
     """
-    digest = hashlib.sha256(json.dumps(data, sort_keys=True, default=str).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(policy.DEFAULTS | data, sort_keys=True, default=str).encode()).hexdigest()
     known = _known(actor, client_key, digest)
     if known is not None:
         return known
@@ -95,9 +97,10 @@ def _insert(data: dict[str, Any], actor: User, via: str, client_key: str | None,
         raise Refused(_("There is no such project, or you are not in it."), field="project", code="unknown_project")
     _check_access(project, actor)
     likeness.check(data, actor)
+    ruled = policy.settled(data, project)
     now = database_now()
     job = Job(
-        **likeness.columns(data),
+        **policy.columns(data, ruled),
         project=project,
         by=actor,
         client_key=client_key,
@@ -109,13 +112,15 @@ def _insert(data: dict[str, Any], actor: User, via: str, client_key: str | None,
     if why is not None:
         raise NeverRuns(why)
     job.save(force_insert=True)
+    policy.keep(job, ruled)
+    told = {"policies": policy.named(ruled)} if ruled.lines else {}
     audit.record(
         actor=actor,
         via=via,
         verb="job.submitted",
         target=job,
         project=project,
-        after={"name": job.name, "asks": job.asks, "state": job.state},
+        after={"name": job.name, "asks": job.asks, "state": job.state, **told},
         request_id=request_id,
         at=now,
     )

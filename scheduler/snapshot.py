@@ -242,12 +242,13 @@ def job_view(job: Job | QueuedJob, over_quota: bool = False) -> JobView:
         expected_s=expected_s,
         surely_s=surely_s,
         kind=JobKind(job.kind),
+        zones=frozenset(job.zones or ()),
     )
 
 
 # after what a job is like, in the order of JobView's fields
 QUEUED = """
-SELECT j.by_id, j.kind, j.name, j.walltime_s, nullif(j.data_paths, '[]')::text, j.image, j.like::text,
+SELECT j.by_id, j.kind, j.name, j.walltime_s, nullif(j.data_paths, '[]')::text, j.image, j.like::text, j.zones,
     j.id, j.project_id, j.asks::text, j.cpu_milli, j.host_memory_mib, j.interconnect, j.distance, j.labels::text,
     j.priority, extract(epoch FROM j.submitted_at)::float8, j.simulated, j.key_work, false, j.reproducible
 FROM ledger_job j JOIN ledger_project p ON p.id = j.project_id
@@ -281,13 +282,13 @@ def _like(stored: Mapping[str, Any] | None) -> Likeness | None:
 
 
 def _queued(row: Sequence[Any], warm_ids: frozenset[int]) -> QueuedJob:
-    who, kind, name, limit, _paths, _image, model, *view = row
+    who, kind, name, limit, _paths, _image, model, zones, *view = row
     pk, project_id, asks, cpu, memory, inside, apart, labels, priority, submitted_at, simulated, *rest = view
     wanted = _asks(asks)
     like = kin(simulated, who, kind, name, wanted[0].nodes, wanted[0].cards_per_node)
     expected = _kept.durations.expected(like, limit)
     wishes = Interconnect(inside), Distance(apart), _labels(labels)
-    rest += (_like(model and json.loads(model)), warm_ids, *expected, JobKind(kind))
+    rest += (_like(model and json.loads(model)), warm_ids, *expected, JobKind(kind), frozenset(zones or ()))
     return QueuedJob(
         pk,
         project_id,

@@ -16,7 +16,7 @@ from typing import Any, Final
 from ledger.clock import database_now
 from ledger.models import HeadroomReserve, Job, NodeZone, Project, User
 from ledger.vocabulary import Form, ProjectState, Refusal
-from scheduler import likeness, quota, snapshot, standings
+from scheduler import policy, quota, snapshot, standings
 from scheduler.engine.fairness import Shares
 from scheduler.engine.feasible import counted
 from scheduler.engine.future import Future, World
@@ -76,9 +76,10 @@ class Outlook:
 
 def candidate(data: Mapping[str, Any], project: Project, by: User | None = None) -> Job:
     """The job that `data` (a validated JobInput) would make at this moment; it is not saved. Without `by` no limit of a
-    member is thought of."""
+    member is thought of. Refused as submitting it would be for policies."""
     now = database_now()
-    return Job(**likeness.columns(data), project=project, by=by, submitted_at=now, queued_at=now)
+    columns = policy.columns(data, policy.settled(data, project))
+    return Job(**columns, project=project, by=by, submitted_at=now, queued_at=now)
 
 
 def outlook(job: Job) -> Outlook:

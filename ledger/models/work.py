@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
@@ -41,6 +42,7 @@ class Job(models.Model):
     interconnect = models.CharField(max_length=16, default=Interconnect.ANY, choices=[(i, i) for i in Interconnect])
     distance = models.CharField(max_length=16, default=Distance.ANY, choices=[(d, d) for d in Distance])
     labels = models.JSONField(default=list)
+    zones = ArrayField(models.BigIntegerField(), null=True)  # the only ones that it may be placed in; null = any
     reproducible = models.BooleanField(default=False)  # whole machines of one class of hardware
     like_job = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+", db_index=False)
     like = models.JSONField(null=True)  # engine Likeness: how like_job was placed when this job was submitted
@@ -79,6 +81,7 @@ class Job(models.Model):
             models.CheckConstraint(
                 condition=Q(cpu_milli__gte=0, host_memory_mib__gte=0), name="job_needs_not_negative"
             ),
+            models.CheckConstraint(condition=~Q(zones=[]), name="job_is_open_to_some_zone"),
             models.CheckConstraint(
                 condition=Q(held_at__isnull=True, held_by__isnull=True, held_reason="")
                 | Q(held_at__isnull=False, held_by__isnull=False),

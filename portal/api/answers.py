@@ -10,6 +10,7 @@ from django.db.models import Count, Sum
 
 from ledger.models import Allocation, Card, CardSeat, CardShare, Hold, Job, Node, NodeZone, User, Zone
 from ledger.vocabulary import JobState
+from portal.api import policy_answers
 from portal.api.company import company_answer
 from portal.api.comparison import comparison, fingerprint_of
 from portal.api.preemption import stopped_for, stops_for
@@ -83,6 +84,7 @@ def job_detail(job: Job, viewer: User) -> dict[str, Any]:
             }
             for a in attempts
         ],
+        "policies": policy_answers.of_job(job),
         "stopped_for": stopped_for(attempts, viewer),
         "comparison": comparison(newest, job.like_job_id, viewer) if newest and job.like_job_id else None,
         "placement": _placement(current),

@@ -24,14 +24,15 @@ from ledger.models import MemberLimit, Project, QuotaGrant
 from ledger.quota import LONGEST_MODEL, Terms
 from ledger.reasons import LONGEST_REASON
 from ledger.vocabulary import Resource
+from portal.api import policy_answers
 from portal.api.fields import Choice, Instant, StrictBoolean, Text, WholeNumber
 from portal.api.filters import choice, clean_text
 from portal.api.listing import PAGING, Listing, Reading, request_id
 from portal.api.serializers import JobInput, Strict
 from portal.views import quota_parts
 from portal.views.quota_parts import CeilingRow, GrantRow
+from scheduler import policy, whatif
 from scheduler import quota as scheduler_quota
-from scheduler import whatif
 from scheduler.quota import Claim
 
 
@@ -187,6 +188,7 @@ class WhatIf(Reading):
             raise ValidationError({"project": _("There is no such project, or you are not in it.")})
         job = whatif.candidate(data.validated_data, project, request.user)
         outlook = whatif.outlook(job)
+        ruled = policy.settled(data.validated_data, project)
         return Response(
             {
                 "verdict": outlook.verdict,
@@ -195,6 +197,8 @@ class WhatIf(Reading):
                 "expected_at": _iso(outlook.expected_at),
                 "ahead": outlook.ahead,
                 "reasons": [dict(ask) for ask in outlook.by_ask],
+                "job": {name: getattr(job, name) for name in ("asks", "priority", "walltime_s")},
+                "policies": policy_answers.of_draft(ruled),
                 "takes": [claim_answer(claim) for claim in scheduler_quota.claims(job, outlook.spots)],
             }
         )

@@ -126,8 +126,9 @@ class JobInput(Strict):
     environment = Variables(child=Argument(), default=dict, allow_empty=True)
     image = Text(default="", allow_blank=True, max_length=300)
     data_paths = Items(child=Text(max_length=1000), default=list, most=50)
-    walltime_s = WholeNumber(default=86_400, min_value=1, max_value=YEAR_S)
-    priority = WholeNumber(default=0, min_value=-100, max_value=100)
+    # left out, the project's policies say it, or else the portal
+    walltime_s = WholeNumber(required=False, min_value=1, max_value=YEAR_S, help_text=_("Without: policies, or 86400."))
+    priority = WholeNumber(required=False, min_value=-100, max_value=100, help_text=_("Without: policies, or 0."))
     preemptible = StrictBoolean(default=False)
     checkpoint = Choice(CHECKPOINT_SIGNALS, default="", allow_blank=True)
     key_work = StrictBoolean(default=False)

@@ -6,6 +6,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from portal.api import (  # noqa: F401  the schema's extensions register themselves
     ends,
     machines,
+    policies,
     projects,
     quota,
     schema,
@@ -43,6 +44,10 @@ urlpatterns = [
     path("books/balance/", views.Balance.as_view(), name="balance"),
     path("drift/", machines.DriftList.as_view(), name="drift"),
     path("agents/reports/", machines.AgentReports.as_view(), name="agent-reports"),
+    path("policies/", policies.Policies.as_view(), name="policies"),
+    path("policies/effective/", policies.EffectivePolicies.as_view(), name="policies-effective"),
+    path("policies/preview/", policies.PolicyPreview.as_view(), name="policies-preview"),
+    path("policies/<int:pk>/", policies.PolicyDetail.as_view(), name="policy"),
     path("reclaim/", ends.Reclaim.as_view(), name="reclaim"),
     path("receipts/", ends.Receipts.as_view(), name="receipts"),
     path("receipts/<int:pk>/", ends.ReceiptDetail.as_view(), name="receipt"),

@@ -14,14 +14,16 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
+from ledger.errors import Refused
 from ledger.models import Job, Project, User
 from ledger.vocabulary import JobState
+from portal.api import policy_answers
 from portal.api.serializers import JobInput
-from portal.forms import SubmitForm, card_models
-from portal.outlook_words import limit_words, sooner_words
+from portal.forms import PAGE_FIELDS, SubmitForm, card_models
+from portal.outlook_words import limit_words, refusal_words, sooner_words
 from portal.views.gate import signed_in, viewer
 from portal.views.job_form import projects_of
-from scheduler import quota, whatif
+from scheduler import policy, quota, whatif
 from scheduler.whatif import Outlook
 
 PLACEHOLDER: Final = "x"  # name and command decide nothing about where a job goes
@@ -41,11 +43,15 @@ def draft(request: HttpRequest) -> HttpResponseBase:
     judged = _judged(form, user)
     if judged is None:
         return render(request, "jobs/outlook.html", {"troubles": _troubles(form)})
-    job = job_of(judged, user)
+    try:
+        job = job_of(judged, user)
+    except Refused as refused:
+        return render(request, "jobs/outlook.html", {"troubles": [_trouble(form, refused)]})
     if job is None:
         return render(request, "jobs/outlook.html", {"troubles": [(_("Project"), _("Choose a project."))]})
     outlook = whatif.outlook(job)
     context = described(outlook, user) | {"copy": _as_api(request, form.spec())}
+    context["policies"] = policy_answers.of_draft(policy.settled(judged, job.project))["lines"]
     context["claims"] = quota.claims(job, outlook.spots)
     return render(request, "jobs/outlook.html", context)
 
@@ -85,6 +91,12 @@ def _judged(form: SubmitForm, user: User) -> dict[str, Any] | None:
         form.take_errors(judged.errors)
         return None
     return dict(judged.validated_data)
+
+
+def _trouble(form: SubmitForm, refused: Refused) -> tuple[str, str]:
+    """The same of what the job would be refused for."""
+    name = PAGE_FIELDS.get(refused.field, refused.field)
+    return str(form.fields[name].label) if name in form.fields else "", refusal_words(refused)
 
 
 def _troubles(form: SubmitForm) -> list[tuple[str, str]]:

@@ -217,6 +217,8 @@ def _rule_node(case: _Case) -> Iterator[str]:
         yield "the interconnect is too weak"
     if not job.labels <= view.labels:
         yield "labels are missing"
+    if job.zones and view.zone_id not in job.zones:
+        yield "the zone is not open to it"
 
 
 def _rule_form(case: _Case) -> Iterator[str]:

@@ -66,6 +66,13 @@ def labels(look: Lens) -> Bools | None:
     return refused
 
 
+def zone(look: Lens) -> Bools | None:
+    if not look.shape.zones:
+        return None
+    codes = [look.fleet.zones[zone_id] for zone_id in look.shape.zones if zone_id in look.fleet.zones]
+    return ~np.isin(look.fixed.zone[look.rows], codes)
+
+
 def cards_total(look: Lens) -> Bools:
     if not look.shape.compute_possible:
         return _every(look)
@@ -151,6 +158,7 @@ NEVER: Final[tuple[tuple[Refusal, Filter], ...]] = (
     (Refusal.HARDWARE, hardware),
     (Refusal.INTERCONNECT, interconnect),
     (Refusal.LABELS, labels),
+    (Refusal.ZONE, zone),
     (Refusal.CARDS_TOTAL, cards_total),
     (Refusal.CARD_MEMORY_TOTAL, card_memory_total),
     (Refusal.CPU, cpu_total),
@@ -202,7 +210,7 @@ def reason(code: int) -> Refusal:
 
 
 def could_ever(found: Codes) -> Bools:
-    """Rows that would do if nothing were busy, held or down, and zones took every form."""
+    """Rows that would do if nothing were busy, held or down, and zones that are open to it took every form."""
     return (found == 0) | (found > len(NEVER))
 
 

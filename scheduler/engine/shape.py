@@ -37,6 +37,7 @@ class Shape:
     labels: frozenset[str]
     simulated: bool
     hardware: str = ""  # the code of the class that the node must be of; "" = any
+    zones: frozenset[int] = frozenset()  # ids, one of which the node must be in; empty = any
 
     @property
     def full_cards(self) -> bool:
@@ -70,6 +71,7 @@ def shapes_of(job: JobView, ask: Ask) -> tuple[Shape, ...]:
             labels=job.labels,
             simulated=job.simulated,
             hardware=job.like.hardware if job.like else "",
+            zones=job.zones,
         )
         for form in FORMS_OF[ask.form]
     )

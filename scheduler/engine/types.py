@@ -109,6 +109,7 @@ class JobView:
     expected_s: float = 0.0  # mean of how long it will run; 0 = nothing is known, then it goes by its submission
     surely_s: float | None = None  # within that time it will all but surely have ended; None = nothing is known
     kind: JobKind = JobKind.OTHER
+    zones: frozenset[int] = frozenset()  # the only zones that it may be placed in; empty = any
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.models import AuditEvent, Hold, Job, Node, Project, Receipt
 from ledger.vocabulary import HoldKind, JobState, Resource
-from scheduler import commands, observing, placing, queue, reclaim, reconcile, telling
+from scheduler import commands, observing, placing, policy_changes, queue, reclaim, reconcile, telling
 from scheduler.models import TaskRun
+from scheduler.policy import Scope, Terms
 from tests import factories
 from tests.ledger.raw import run
 
@@ -40,6 +41,9 @@ NEVER_DELETED = [
     "ledger_receipt",
     "ledger_notice",
     "ledger_delivery",
+    "scheduler_jobpolicy",
+    "scheduler_policyversion",
+    "scheduler_policyuse",
 ]
 FORBIDDEN = [
     *(f"{verb} {table}" for table in NEVER_DELETED for verb in ("DELETE FROM", "TRUNCATE")),
@@ -48,6 +52,7 @@ FORBIDDEN = [
     "UPDATE ledger_receipt SET took_s = 0",
     "UPDATE ledger_notice SET kind = 'over'",
     "UPDATE scheduler_promise SET verdict = 'later'",
+    "UPDATE scheduler_policyuse SET lines = '[]'",
     "UPDATE ledger_auditevent SET reason = 'nothing to see'",
     "UPDATE ledger_auditseal SET digest = ''",
     "INSERT INTO ledger_statetransition (entity, old, new) VALUES ('job', 'failed', 'succeeded')",
@@ -108,6 +113,15 @@ def test_the_application_ends_a_project(application: None) -> None:
     telling.tell_due()
     waiting.refresh_from_db()
     assert (waiting.state, Receipt.objects.get().grants_ended) == (JobState.CANCELLED, 1)
+
+
+def test_the_application_sets_a_policy_and_withdraws_it(application: None) -> None:
+    act = Act(factories.user("admin"), "test", "as agreed")
+    for default in (1, 2):
+        policy_changes.put_version(scope=Scope(), terms=Terms(priority_default=default), act=act)
+    assert factories.job().priority == 2
+    policy_changes.withdraw(scope=Scope(), act=act)
+    assert factories.job().priority == 0
 
 
 def test_the_application_does_its_other_writing(application: None) -> None:

@@ -65,6 +65,20 @@ def test_a_zone_takes_its_forms_only(world: World) -> None:
         world.allocation(form="whole")
 
 
+def test_a_job_that_is_kept_inside_a_zone_gets_no_node_of_another(world: World) -> None:
+    kept_out = world.attempt(zones=Sql(f"ARRAY[{factories.zone('elsewhere').pk}]"))
+    with refused("zone_is_open_to_job"):
+        world.allocation(attempt=kept_out)
+    run("UPDATE ledger_job SET zones = zones || %s::bigint", Zone.objects.get(slug="flexible").pk)
+    with accepted():
+        share(world.allocation(attempt=kept_out), world.cards[0])
+
+
+def test_a_job_is_open_to_some_zone(world: World) -> None:
+    with refused("job_is_open_to_some_zone"):
+        world.job(zones=Sql("'{}'"))
+
+
 @pytest.mark.parametrize("case", ["no zone", "left zone", "other zone"])
 def test_an_allocation_names_the_zone_of_its_node(world: World, case: str) -> None:
     zone_id: int | None = Zone.objects.get().pk

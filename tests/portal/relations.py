@@ -10,6 +10,8 @@ from ledger.acts import Act
 from ledger.invitations import invite
 from ledger.models import Department, Project, User
 from ledger.vocabulary import ProjectRole, RequestKind
+from scheduler.policy import Scope, Terms
+from scheduler.policy_changes import put_version
 from tests import factories
 
 NOWHERE_ID = 999_999_999
@@ -55,4 +57,9 @@ def projects(people: dict[str, User]) -> dict[str, dict[str, Any]]:
     found = {"project": slugs, "member": members, "invitation": invited, "request": asked, "receipt": receipts}
     names = {"own": "researcher", "boss": "owner", "self": "admin", "none": "nobody"}
     departments = {"own": "research", "none": "nowhere"}
+    policies: dict[str, Any] = {"none": NOWHERE_ID}
+    for which in ("own", "same", "other"):
+        scope, rule = Scope(Project.objects.get(slug=slugs[which]).pk), Act(people["admin"], "test", "as agreed")
+        policies[which] = put_version(scope=scope, terms=Terms(priority_most=100), act=rule).policy_id
+    found["policy"] = policies
     return found | {"reclaim": slugs, "person": names, "quota": slugs, "department": departments}

@@ -42,6 +42,8 @@ BODIES: dict[str, dict[str, Any]] = {
     },
     "request-verdict": {"approve": True},
     "request-comments": {"text": "test"},
+    "policies": {"priority_most": 5, "reason": "test"},
+    "policies-preview": {"priority_most": 5},
 }
 SECRET_NAMES = relations.SECRETS
 
@@ -95,7 +97,7 @@ class World:
             "node": {"own": self.node.pk, "none": NOWHERE_ID},
         }
         slug = SLUGS.get(which)
-        query = f"?project={slug}" if name == "balance" and slug else ""
+        query = f"?project={slug}" if name in ("balance", "policies-effective") and slug else ""
         return route.replace("<int:pk>", str(ids.get(name, {}).get(which, 1))) + query
 
     def body(self, name: str, which: str) -> dict[str, Any] | None:
@@ -239,6 +241,7 @@ def test_no_list_tells_of_other_projects(world: World, people: dict[str, User], 
         "holds/",
         "zones/",
         "reclaim/",
+        "policies/",
         "receipts/",
         "books/balance/?simulated=true",
     ):

@@ -53,6 +53,9 @@ from scheduler.models import (
     Workload,
     ZonePlan,
 )
+from scheduler.policy import Scope, Terms
+from scheduler.policy_changes import put_version
+from scheduler.policy_rows import JobPolicy
 from scheduler.queue_control import Order
 from scheduler.zone_proposals import propose_list
 from scheduler.zones import make_plan
@@ -94,6 +97,7 @@ class Rows:
         self._asked(n, made)
         factories.grant(made, Resource.CARD_MEMORY_MIB, 10**9)
         self._limits(n, person)
+        self._policies(n, made)
         for reader in self.readers:
             Client().force_login(reader)
             create_token(user=reader, label=f"token {n}", days=9, actor=reader, via="test")
@@ -135,6 +139,17 @@ class Rows:
         )
         limit = {"resource": Resource.CPU_MILLI, "amount": long, "since": now, "reason": "test", "by": by}
         MemberLimit.objects.create(project=vision, user=factories.user(person), **limit)
+
+    def _policies(self, n: int, team: Project) -> None:
+        """Of more and more projects and departments, and version upon version of one."""
+        act, below = Act(self.people["manager"], "test", "as agreed"), Department.objects.get(slug=f"below-{n}")
+        home = factories.zone(f"home-{n}").pk
+        for scope, terms in (
+            (Scope(project=team.pk), Terms(priority_most=100)),
+            (Scope(department=below.pk), Terms(zones=(home,))),
+            (Scope(kind="data"), Terms(priority_default=n, zones=(home,))),
+        ):
+            put_version(scope=scope, terms=terms, act=act)
 
     def _machines(self, n: int) -> None:
         home, before = factories.zone(f"home-{n}"), factories.zone(f"before-{n}", [Form.WHOLE])
@@ -303,6 +318,11 @@ def _report(hostname: str) -> dict[str, Any]:
 
 def gang() -> Job:
     return Job.objects.filter(name="gang").latest("pk")
+
+
+def policy() -> JobPolicy:
+    """That of most versions, which names zones."""
+    return JobPolicy.objects.annotate(n=Count("versions")).order_by("-n", "-pk")[0]
 
 
 def receipt() -> Receipt:

@@ -64,6 +64,7 @@ BODIES: dict[str, dict[str, str]] = {
     "person-leave": {"leave-reason": "test"},
     "quota-project": {"resource": "cpu_milli", "amount": "5"},
     "quota-member": {"user": "researcher", "resource": "cpu_milli", "amount": "1", "reason": "test"},
+    "policies-change": {"about": "site", "priority_most": "5"},
     "departments": {"slug": "another", "title": "Another"},
     "department-change": {"what": "rename", "title": "Renamed"},
 }

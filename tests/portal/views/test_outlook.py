@@ -77,7 +77,7 @@ def test_blockers_out_of_sight_have_no_name(
         ({"memory_mib": "1000000000"}, "Memory of each card"),
         ({"project": "outside"}, "Project"),
         ({"environment": "LD_PRELOAD=x"}, "LD_PRELOAD"),
-        ({"walltime_min": ""}, "Time limit"),
+        ({"walltime_min": "0"}, "Time limit"),
     ],
 )
 def test_what_is_not_right_is_named_and_nothing_breaks(client_as: ClientAs, values: dict[str, str], words: str) -> None:

@@ -68,6 +68,7 @@ OBJECTS: dict[str, Callable[[], list[Any]]] = {
     "audit-object": lambda: ["job", many_rows.gang().pk],
     "quota-project": lambda: ["vision"],
     "department": lambda: ["research"],
+    "policy": lambda: [many_rows.policy().pk],
 }
 
 
@@ -109,6 +110,8 @@ VARIANTS: dict[str, dict[str, Callable[[], str]]] = {
     "fleet-map": {"simulated": _simulated},
     "fleet-map-data": {"simulated": _simulated},
     "quota": {"file": _file},
+    "policies": {"file": _file},
+    "policies-effective": {"project": lambda: "project=vision&kind=data"},
     "jobs": {"mine": lambda: "mine=on", "file": _file},
     "submit": {"clone": lambda: f"clone={many_rows.gang().pk}"},
     "queue": {"file": _file},
@@ -156,6 +159,8 @@ def _api_address(name: str) -> str:
     pattern = next(pattern for pattern in api_urls.urlpatterns if pattern.name == name)
     if name in OBJECTS and name not in ("node", "job"):
         return reverse(f"api:{name}", args=OBJECTS[name]())
+    if name == "policies-effective":
+        return f"{reverse(f'api:{name}')}?project=vision"
     if name == "project-quota":
         return reverse(f"api:{name}", kwargs={"slug": "vision"})
     things = {"node": many_rows.busiest, "receipt": many_rows.receipt}

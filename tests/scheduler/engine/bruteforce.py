@@ -61,13 +61,13 @@ def _with_share(card: CardView, share: SharePlan | None) -> CardView:
 
 
 def emptied(snapshot: Snapshot) -> Snapshot:
-    """The best state this fleet could ever be in: nothing used, held or down, every zone open to every form."""
+    """The best state this fleet could ever be in: nothing used, held or down, every zone open to every form.
+    Which zone a node is in stays."""
     nodes = tuple(
         replace(
             view,
             up=True,
             held=False,
-            zone_id=4,
             zone_forms=frozenset(Form),
             used_form=None,
             allocations=0,

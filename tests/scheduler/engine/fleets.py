@@ -239,6 +239,12 @@ def some_ask(dice: Random) -> Ask:
 
 
 def some_job(dice: Random, job_id: int) -> JobView:
+    made = _any_zone(dice, job_id)
+    zones = Random(repr(made)).choice((*[frozenset()] * 6, frozenset({4}), frozenset({1, 3}), frozenset({2, 4, 9})))
+    return replace(made, zones=zones)
+
+
+def _any_zone(dice: Random, job_id: int) -> JobView:
     return job(
         job_id,
         *(some_ask(dice) for _ in range(dice.randint(1, 3))),

@@ -137,6 +137,7 @@ def kinds(example: Example) -> Iterator[str]:
         "a job that waits": any(not one.never for one in waiting),
         "a job without hope": any(one.never for one in waiting),
         "kept nodes": example.plan.reservations,
+        "kept out of a zone": any(Refusal.ZONE in counts for one in waiting for counts in one.by_ask),
         "kept out": any(Refusal.RESERVED in counts for one in waiting for counts in one.by_ask),
     }
     yield from (kind for kind, is_one in found.items() if is_one)
@@ -278,7 +279,13 @@ def _some_job(dice: Random, number: int) -> JobView:
     if dice.random() > ODDS_OF_PLAIN:
         return job
     distance = Distance.SAME_LEAF if dice.random() < 0.2 else Distance.ANY
-    plain = {"interconnect": Interconnect.ANY, "distance": distance, "labels": frozenset(), "simulated": False}
+    plain = {
+        "interconnect": Interconnect.ANY,
+        "distance": distance,
+        "labels": frozenset(),
+        "zones": frozenset(),
+        "simulated": False,
+    }
     asks = tuple(map(_plain_ask, job.asks))
     return replace(job, asks=asks, cpu_milli=min(job.cpu_milli, 1000), host_memory_mib=500, over_quota=False, **plain)
 

@@ -84,6 +84,8 @@ def test_a_changed_share_is_seen(changes: dict[str, Any], problem: str) -> None:
         ({"held": True}, "held"),
         ({"interconnect": Interconnect.PCIE}, "interconnect"),
         ({"labels": frozenset()}, "labels"),
+        ({"zone_id": 5}, "zone is not open"),
+        ({"zone_id": None}, "zone is not open"),
         ({"zone_forms": frozenset({Form.WHOLE})}, "zone does not take"),
         ({"managers": {}}, "driver"),
         ({"used_form": Form.BLOCK, "allocations": 1}, "in use as block"),
@@ -92,7 +94,8 @@ def test_a_changed_share_is_seen(changes: dict[str, Any], problem: str) -> None:
 )
 def test_a_node_that_changed_meanwhile_is_seen(node_changes: dict[str, Any], problem: str) -> None:
     before = node(1, labels=frozenset({"x"}))
-    given, made = placed(snapshot([before], job(1, labels=frozenset({"x"}), interconnect=Interconnect.NVLINK)))
+    wanted = job(1, labels=frozenset({"x"}), zones=frozenset({4, 9}), interconnect=Interconnect.NVLINK)
+    given, made = placed(snapshot([before], wanted))
     lines = check_plan(replace(given, nodes=(replace(before, **node_changes),)), made)
     assert any(problem in line for line in lines)
 

@@ -82,6 +82,7 @@ def some_shape(dice: Random) -> Shape:
         interconnect=dice.choice((0, 0, 0, 1, 2)),
         labels=dice.choice((frozenset(), frozenset(), frozenset("x"))),
         simulated=False,
+        zones=dice.choice((frozenset(), frozenset(), frozenset({4, 1}))),
     )
 
 

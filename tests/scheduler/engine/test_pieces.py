@@ -188,6 +188,24 @@ def test_a_kept_fleet_forgets_nodes_that_are_replaced() -> None:
     assert plan_fleet(fleet, [wanted], **everywhere).placements[0].members[0].node_id == 3
 
 
+def test_a_job_stays_inside_the_zones_that_are_open_to_it_and_says_why() -> None:
+    nodes = [node(1, zone_id=1), node(2, zone_id=4), node(3, zone_id=None)]
+    there = planning.plan(snapshot(nodes, job(1, container(), zones=frozenset({4, 7})))).placements[0]
+    assert (there.members[0].node_id, there.refusals) == (2, {Refusal.ZONE: 2})
+    nowhere = planning.plan(snapshot(nodes, job(1, container(), zones=frozenset({7})))).waiting[0]
+    assert (nowhere.by_ask, nowhere.never) == (({Refusal.ZONE: 3},), True)
+
+
+def test_a_kept_fleet_follows_a_node_into_another_zone() -> None:
+    fleet = Fleet([node(1, zone_id=1), node(2, zone_id=1)])
+    wanted, everywhere = job(1, container(), zones=frozenset({7})), {"at": 1000.0, "seed": 1}
+    assert not plan_fleet(fleet, [wanted], **everywhere).placements
+    fleet.replace_nodes([node(2, zone_id=7)])
+    assert plan_fleet(fleet, [wanted], **everywhere).placements[0].members[0].node_id == 2
+    fleet.replace_nodes([node(2, zone_id=1)])
+    assert not plan_fleet(fleet, [wanted], **everywhere).placements
+
+
 def test_forms_of_one_ask_are_compared_by_score_not_by_order() -> None:
     zones = [node(1, 1, zone_id=3, zone_forms=frozenset({Form.WHOLE})), node(2, 1)]
     placement = planning.plan(snapshot(zones, job(1, replace(container(1, 0), form=AskForm.AUTO)))).placements[0]

@@ -37,6 +37,7 @@ AT_LEAST = {  # in a hundred, what each kind must be: else most examples would t
     "a job without hope": 25,
     "kept nodes": 1,
     "kept out": 0.04,
+    "kept out of a zone": 1.5,
 }
 
 
