@@ -12,9 +12,9 @@ from django.db import connection
 
 from ledger.models import Card, Job, Node
 from ledger.opening import AttemptOrder
-from ledger.units import Request, card_milli, units
-from ledger.vocabulary import OF_CARDS, Form, Refusal, Resource
-from scheduler import snapshot
+from ledger.units import NodeClass, Request, card_milli, units
+from ledger.vocabulary import OF_CARDS, AskForm, Form, Refusal, Resource
+from scheduler import slices, snapshot
 from scheduler.engine.types import Ask, JobView
 from scheduler.snapshot import QueuedJob
 
@@ -212,10 +212,14 @@ def at_least(job: JobView, ask: Ask, walltime_s: int = 0) -> dict[Resource, int]
 
 
 def needs_of(job: JobView, ask: Ask, walltime_s: int) -> Needs:
-    found = at_least(job, ask, walltime_s)
+    return _named(at_least(job, ask, walltime_s), ask.model)
+
+
+def _named(found: Mapping[Resource, int], model: str) -> Needs:
+    """What is of cards counts for their model too."""
     needs = {(str(resource), ""): need for resource, need in found.items()}
-    if ask.model:
-        needs |= {(str(resource), ask.model): found[resource] for resource in OF_CARDS}
+    if model:
+        needs |= {(str(resource), model): found[resource] for resource in OF_CARDS}
     return needs
 
 
@@ -258,12 +262,39 @@ def claims(job: Job, spots: Sequence[Spot] = ()) -> list[Claim]:
     limits = Limits([job.project_id])
     if not limits.all:
         return []
-    view = snapshot.job_view(job)
-    needs = _needs_there(job, spots) if spots else needs_of(view, view.asks[0], job.walltime_s)
+    needs, exact = (_needs_there(job, spots), True) if spots else _needs_before(job)
     return [
-        Claim(one.refusal, one.resource, one.model, one.takes(needs), one.left, one.amount, bool(spots))
+        Claim(one.refusal, one.resource, one.model, one.takes(needs), one.left, one.amount, exact)
         for one in limits.of(job.project_id, job.by_id)
     ]
+
+
+def _needs_before(job: Job) -> tuple[Needs, bool]:
+    """What the first ask takes, and whether the job takes exactly that: of a slice it is known before it is known
+    where."""
+    view, first = snapshot.job_view(job), _of_slice(job, job.asks[0])
+    if first is None:
+        return needs_of(view, view.asks[0], job.walltime_s), False
+    return _named(first, job.asks[0]["model"]), len(job.asks) == 1
+
+
+def _of_slice(job: Job, ask: Mapping[str, Any]) -> dict[Resource, int] | None:
+    """None for what is no slice, and where the cards of its model are not all of one size."""
+    if not ask.get(slices.FIELD):
+        return None
+    all_mib = slices.sizes(job.simulated).get(ask["model"], ())
+    if len(all_mib) != 1:
+        return None
+    request = Request(
+        AskForm(ask["form"]),
+        nodes=ask["nodes"],
+        cards_per_node=ask["cards_per_node"],
+        profile=ask[slices.FIELD],
+        cpu_milli=job.cpu_milli,
+        host_memory_mib=job.host_memory_mib,
+        walltime_s=job.walltime_s,
+    )
+    return units(request, NodeClass(ask["cards_per_node"], all_mib[0]))
 
 
 def _needs_there(job: Job, spots: Sequence[Spot]) -> Needs:

@@ -17,11 +17,11 @@ from django.views.decorators.http import require_POST, require_safe
 from ledger.models import Job, Project, User
 from ledger.vocabulary import JobState
 from portal.api.serializers import JobInput
-from portal.forms import SubmitForm, card_models
+from portal.forms import SubmitForm
 from portal.outlook_words import limit_words, sooner_words
 from portal.views.gate import signed_in, viewer
 from portal.views.job_form import projects_of
-from scheduler import quota, whatif
+from scheduler import quota, slices, whatif
 from scheduler.whatif import Outlook
 
 PLACEHOLDER: Final = "x"  # name and command decide nothing about where a job goes
@@ -37,7 +37,7 @@ def draft(request: HttpRequest) -> HttpResponseBase:
     for name in ("name", "command"):
         if not typed.get(name, "").strip():
             typed[name] = PLACEHOLDER
-    form = SubmitForm(typed, projects=projects_of(user), models=card_models())
+    form = SubmitForm(typed, projects=projects_of(user), cards=slices.sizes())
     judged = _judged(form, user)
     if judged is None:
         return render(request, "jobs/outlook.html", {"troubles": _troubles(form)})
@@ -47,6 +47,7 @@ def draft(request: HttpRequest) -> HttpResponseBase:
     outlook = whatif.outlook(job)
     context = described(outlook, user) | {"copy": _as_api(request, form.spec())}
     context["claims"] = quota.claims(job, outlook.spots)
+    context["cuts"] = slices.cuts_of(job)
     return render(request, "jobs/outlook.html", context)
 
 
