@@ -98,7 +98,7 @@ def check_room(project: Project, department: Department | None) -> None:
     now, new = database_now(), limits.chain(department.pk if department else None)
     old = limits.chain(project.department_id)
     for ceiling in _current(now).filter(department__in=[one for one in new if one not in old]):
-        since = limits.since_of(ceiling)
+        since = limits.since_of(ceiling, now)
         comes = limits.used([project.pk], ceiling.resource, since=since)
         there = limits.used(limits.projects_below(ceiling.department_id), ceiling.resource, since=since)
         if comes and comes + there > ceiling.amount:
@@ -119,12 +119,13 @@ def check_guarantees(departments: list[int], field: str, resource: str | None = 
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """A ceiling as it is to be. `anew`: a budget counts from now on."""
+    """A ceiling as it is to be. `anew`: a budget counts from now on. `renews` as of ledger.quota.Terms."""
 
     resource: Resource
     amount: int
     drain_at: dt.datetime | None = None
     anew: bool = False
+    renews: str = ""
 
 
 def set_ceiling(*, department: Department, cap: Cap, act: Act) -> DepartmentCeiling:
@@ -133,15 +134,16 @@ def set_ceiling(*, department: Department, cap: Cap, act: Act) -> DepartmentCeil
     check_reason(act.reason)
     limits.check_resource(cap.resource)
     limits.check_amount(cap.amount)
+    limits.check_renewal(cap.renews, cap.resource)
     limits.check_moment(cap.drain_at, "drain_at")
     with transaction.atomic(durable=True):
         rows, now = _locked(department, cap.resource)
         old = rows[0] if rows else None
         projects = limits.projects_below(department.pk)
-        since = now if old is None or cap.anew else limits.since_of(old)
+        since = now if old is None or cap.anew else limits.since_of(old, now)
         taken = limits.used(projects, cap.resource, since=since)
         drain_at = limits.drain_date(cap.amount, taken, cap.drain_at, now)
-        if old is not None and (old.amount, old.drain_at, cap.anew) == (cap.amount, drain_at, False):
+        if old is not None and _same(old, cap, drain_at):
             raise Refused(_("This is the ceiling already."), code="no_change")
         before = told(old)
         limits.clear(rows, now, None)
@@ -150,6 +152,7 @@ def set_ceiling(*, department: Department, cap: Cap, act: Act) -> DepartmentCeil
             resource=cap.resource,
             amount=cap.amount,
             period=(now, None),
+            renews=cap.renews,
             counted_from=since if cap.resource == Resource.CARD_MILLI_S and since != now else None,
             drain_at=drain_at,
             reason=act.reason,
@@ -159,6 +162,10 @@ def set_ceiling(*, department: Department, cap: Cap, act: Act) -> DepartmentCeil
         after = told(ceiling)
         audit.record(verb="ceiling.set", target=department, before=before, after=after, at=now, **act.said())
     return ceiling
+
+
+def _same(old: DepartmentCeiling, cap: Cap, drain_at: dt.datetime | None) -> bool:
+    return not cap.anew and (old.amount, old.renews, old.drain_at) == (cap.amount, cap.renews, drain_at)
 
 
 def lift_ceiling(*, department: Department, resource: Resource, act: Act) -> bool:
@@ -181,7 +188,8 @@ def told(ceiling: DepartmentCeiling | None) -> dict[str, Any] | None:
     if ceiling is None:
         return None
     drain_at = ceiling.drain_at.isoformat() if ceiling.drain_at else None
-    return {"resource": ceiling.resource, "amount": ceiling.amount, "drain_at": drain_at}
+    about = {"resource": ceiling.resource, "amount": ceiling.amount, "renews": ceiling.renews}
+    return about | {"drain_at": drain_at}
 
 
 def _locked(department: Department, resource: str) -> tuple[list[DepartmentCeiling], dt.datetime]:

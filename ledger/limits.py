@@ -15,10 +15,11 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from psycopg.types.range import TimestamptzRange
 
+from ledger import renewal
 from ledger.acts import Act
 from ledger.errors import Refused
 from ledger.models import DepartmentCeiling, Project, QuotaGrant, User
-from ledger.vocabulary import Resource
+from ledger.vocabulary import Renewal, Resource
 
 BIGGEST: Final = 2**53  # whole numbers up to here mean the same in every program that reads JSON
 LATEST: Final = dt.datetime(2200, 1, 1, tzinfo=dt.UTC)
@@ -71,9 +72,11 @@ def lock_projects(ids: Iterable[int]) -> None:
     list(Project.objects.filter(pk__in=list(ids)).order_by("pk").select_for_update(no_key=True).values_list("pk"))
 
 
-def since_of(row: Timed) -> dt.datetime:
-    """From when a budget counts."""
-    return row.counted_from or row.period.lower
+def since_of(row: Timed, now: dt.datetime) -> dt.datetime:
+    """From when a budget counts at this moment, as the database has it (ledger_counted_since)."""
+    since: dt.datetime = row.counted_from or row.period.lower
+    began = renewal.began(row.renews, now)
+    return max(since, began) if began else since
 
 
 def constraint_of(error: IntegrityError) -> str:
@@ -96,7 +99,7 @@ def clear(rows: Iterable[Timed], now: dt.datetime, until: dt.datetime | None) ->
     Returns what comes back. Rows that never began go."""
     back = []
     for row in rows:
-        lower, upper, since = row.period.lower, row.period.upper, since_of(row)
+        lower, upper, since = row.period.lower, row.period.upper, since_of(row, now)
         returns = until is not None and (upper is None or upper > until)
         if lower < now:
             _move(row, lower, now)
@@ -132,6 +135,14 @@ def check_resource(resource: str, known: Iterable[Resource] = Resource) -> None:
     if resource not in list(known):
         text = _("Known are: %(known)s.") % {"known": ", ".join(sorted(known))}
         raise Refused(text, field="resource", code="unknown")
+
+
+def check_renewal(renews: str, resource: str) -> None:
+    if renews and renews not in list(Renewal):
+        text = _("Known are: %(known)s.") % {"known": ", ".join(Renewal)}
+        raise Refused(text, field="renews", code="unknown")
+    if renews and resource != Resource.CARD_MILLI_S:
+        raise Refused(_("Only card-hours start anew; leave it empty."), field="renews", code="not_a_budget")
 
 
 def check_moment(moment: dt.datetime | None, field: str) -> None:

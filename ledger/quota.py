@@ -34,7 +34,8 @@ SET, LIFTED, OVERRIDDEN = "quota.set", "quota.lifted", "quota.overridden"
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What is to be granted. After `until`, what was granted before comes back; nothing, if nothing was. `anew`: a
-    budget counts from now on, instead of what it has counted so far."""
+    budget counts from now on, instead of what it has counted so far. `renews`: a budget starts anew with each calendar
+    month, quarter or year of UTC."""
 
     resource: Resource
     amount: int
@@ -44,6 +45,7 @@ class Terms:
     until: dt.datetime | None = None
     drain_at: dt.datetime | None = None
     anew: bool = False
+    renews: str = ""
 
 
 def set_grant(*, project: Project, terms: Terms, act: Act, override: str = "", shown: int = ANY) -> QuotaGrant:
@@ -74,7 +76,7 @@ def set_inside(project: Project, terms: Terms, act: Act, override: str = "", sho
     drain_at = _check_against(locked, terms, old, now)
     before, overridden = told(old), _check_window(locked, terms.resource, override, now)
     back = limits.clear(rows, now, terms.until)
-    counted = None if old is None or terms.anew else limits.since_of(old)
+    counted = None if old is None or terms.anew else limits.since_of(old, now)
     grant = QuotaGrant.objects.create(
         project=locked,
         resource=terms.resource,
@@ -84,6 +86,7 @@ def set_inside(project: Project, terms: Terms, act: Act, override: str = "", sho
         weight=terms.weight,
         period=(now, terms.until),
         counted_from=counted if terms.resource == Resource.CARD_MILLI_S else None,
+        renews=terms.renews,
         drain_at=drain_at,
         reason=act.reason,
         by=limits.person(act),
@@ -121,7 +124,7 @@ def told(grant: QuotaGrant | None) -> dict[str, Any] | None:
     """As an audit row has it."""
     if grant is None:
         return None
-    names = ("resource", "model", "amount", "guaranteed", "weight")
+    names = ("resource", "model", "amount", "guaranteed", "weight", "renews")
     times = {"until": grant.period.upper, "drain_at": grant.drain_at}
     return {name: getattr(grant, name) for name in names} | {
         name: at.isoformat() if at else None for name, at in times.items()
@@ -197,6 +200,7 @@ def check_terms(terms: Terms) -> None:
     limits.check_resource(terms.resource)
     limits.check_amount(terms.amount)
     limits.check_amount(terms.guaranteed, "guaranteed")
+    limits.check_renewal(terms.renews, terms.resource)
     limits.check_moment(terms.until, "until")
     limits.check_moment(terms.drain_at, "drain_at")
     if terms.guaranteed > terms.amount:
@@ -220,7 +224,7 @@ def _check_reasons(act: Act, override: str) -> None:
 def _check_against(project: Project, terms: Terms, old: QuotaGrant | None, now: dt.datetime) -> dt.datetime | None:
     """What stands, what runs and what the departments may have; gives the date of the drain."""
     limits.check_later(terms.until, now)
-    since = now if old is None or terms.anew else limits.since_of(old)
+    since = now if old is None or terms.anew else limits.since_of(old, now)
     taken = limits.used([project.pk], terms.resource, terms.model, since)
     drain_at = limits.drain_date(terms.amount, taken, terms.drain_at, now)
     if old is not None and not terms.anew and _same(old, terms, drain_at):
@@ -234,7 +238,7 @@ def _check_against(project: Project, terms: Terms, old: QuotaGrant | None, now: 
 
 
 def _same(old: QuotaGrant, terms: Terms, drain_at: dt.datetime | None) -> bool:
-    names = ("amount", "guaranteed", "weight")
+    names = ("amount", "guaranteed", "weight", "renews")
     same = all(getattr(old, name) == getattr(terms, name) for name in names)
     return same and old.period.upper == terms.until and old.drain_at == drain_at
 

@@ -104,7 +104,7 @@ def _most(largest_first: Sequence[Holding], count: int, without: Holding) -> int
 
 def over(row: Timed) -> int:
     """How much more is used than may be; 0 or less when it fits."""
-    return limits.used(_projects(row), row.resource, _model(row), limits.since_of(row)) - row.amount
+    return limits.used(_projects(row), row.resource, _model(row), limits.since_of(row, database_now())) - row.amount
 
 
 def _projects(row: Timed) -> list[int]:

@@ -33,9 +33,10 @@ FROM ledger_memberlimit l WHERE l.project_id = ANY (%(projects)s::bigint[])
 """
 EXACTLY: Final = {  # summed over all that is open
     "grant": "CASE WHEN g.model = '' AND g.resource <> 'card_milli_s' THEN ledger_quota_used(g.project_id, g.resource) "
-    "ELSE ledger_projects_use(ARRAY[g.project_id], g.resource, g.model, coalesce(g.counted_from, lower(g.period))) END",
+    "ELSE ledger_projects_use(ARRAY[g.project_id], g.resource, g.model, "
+    "ledger_counted_since(g.counted_from, g.period, g.renews)) END",
     "ceiling": "ledger_projects_use(ledger_department_projects(c.department_id), c.resource, '', "
-    "coalesce(c.counted_from, lower(c.period)))",
+    "ledger_counted_since(c.counted_from, c.period, c.renews))",
     "limit": "ledger_member_used(l.project_id, l.user_id, l.resource)",
 }
 SURELY: Final = {  # by the upper bound that each keeps of its use

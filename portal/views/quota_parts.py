@@ -29,12 +29,13 @@ KEPT_FOR: Final = dt.timedelta(hours=1)
 MOST_NAMED: Final = 20
 MOST_BEFORE: Final = 50  # former grants that the page of a project shows
 USES: Final = """
-SELECT g.id, ledger_projects_use(ARRAY[g.project_id], g.resource, g.model, coalesce(g.counted_from, lower(g.period)))
-FROM ledger_quotagrant g WHERE g.id = ANY (%s::bigint[])
+SELECT g.id, ledger_projects_use(ARRAY[g.project_id], g.resource, g.model,
+    ledger_counted_since(g.counted_from, g.period, g.renews)) FROM ledger_quotagrant g WHERE g.id = ANY (%s::bigint[])
 """
 CEILING_USES: Final = """
 SELECT c.id, ledger_projects_use(ledger_department_projects(c.department_id), c.resource, '',
-    coalesce(c.counted_from, lower(c.period))) FROM ledger_departmentceiling c WHERE c.id = ANY (%s::bigint[])
+    ledger_counted_since(c.counted_from, c.period, c.renews))
+FROM ledger_departmentceiling c WHERE c.id = ANY (%s::bigint[])
 """
 LIMIT_USES: Final = """
 SELECT l.id, ledger_member_used(l.project_id, l.user_id, l.resource) FROM ledger_memberlimit l
@@ -202,7 +203,7 @@ def preview(project: Project, change: Change) -> dict[str, Any]:
     """Before and after, who holds what of it now, and what would be ended when."""
     terms, now = change.terms, database_now()
     old = of_now(project, terms.resource, terms.model)
-    since = now if old is None or terms.anew else limits.since_of(old)
+    since = now if old is None or terms.anew else limits.since_of(old, now)
     period = TimestamptzRange(now, None)
     new = QuotaGrant(
         project=project,

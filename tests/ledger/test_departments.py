@@ -95,8 +95,8 @@ def test_each_change_has_one_audit_row_with_before_and_after(research: Departmen
         ("department.created", None, {"slug": "top", "title": "Top", "parent": None}),
         ("department.renamed", {"title": "Research"}, {"title": "Research and more"}),
         ("department.moved", {"parent": None}, {"parent": "top"}),
-        ("ceiling.set", None, {"resource": "cpu_milli", "amount": 4000, "drain_at": None}),
-        ("ceiling.set", rows[3].after, {"resource": "cpu_milli", "amount": 5000, "drain_at": None}),
+        ("ceiling.set", None, {"resource": "cpu_milli", "amount": 4000, "renews": "", "drain_at": None}),
+        ("ceiling.set", rows[3].after, {"resource": "cpu_milli", "amount": 5000, "renews": "", "drain_at": None}),
         ("ceiling.lifted", rows[4].after, {"resource": "cpu_milli", "amount": None}),
     ]
     assert {row.reason for row in rows} == {"because"}

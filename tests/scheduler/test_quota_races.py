@@ -14,6 +14,7 @@ from django.db import connection
 
 from ledger import departments, invariants, limits, member_limits, quota
 from ledger.acts import Act
+from ledger.clock import database_now
 from ledger.departments import Cap
 from ledger.errors import Refused
 from ledger.models import Department, DepartmentCeiling, Job, MemberLimit, Project, QuotaGrant, User
@@ -121,7 +122,7 @@ def test_a_budget() -> None:
     quota.set_grant(project=vision, terms=Terms(BUDGET, SOLD * 1000 * WALLTIME), act=act())
     assert sell(asked()) == {"placed": SOLD, Refusal.QUOTA: ASKS - SOLD}
     grant = QuotaGrant.objects.get()
-    assert limits.used([vision.pk], BUDGET, since=limits.since_of(grant)) == SOLD * 1000 * WALLTIME
+    assert limits.used([vision.pk], BUDGET, since=limits.since_of(grant, database_now())) == SOLD * 1000 * WALLTIME
 
 
 def test_a_grant_that_changes_meanwhile_is_never_exceeded(settings: Any) -> None:
