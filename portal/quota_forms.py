@@ -11,6 +11,7 @@ from typing import Any, Final
 from django import forms
 from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from ledger.departments import LONGEST_SLUG, LONGEST_TITLE, Cap
 from ledger.models import Department, Project, QuotaGrant, User
@@ -36,6 +37,15 @@ def _moment(label: Any, help_text: Any = "") -> forms.DateTimeField:
 def _drain_at() -> forms.DateTimeField:
     hint = _("Only for a limit below what runs: the date from which jobs are ended until it fits.")
     return _moment(_("Jobs are ended from"), hint)
+
+
+def _renews() -> forms.ChoiceField:
+    return forms.ChoiceField(
+        label=_("Starts anew"),
+        required=False,
+        choices=lambda: [("", pgettext_lazy("starts anew", "never")), *labels.choices("renewal")],
+        help_text=_("Card-hours alone, by the calendar of UTC. What runs over the boundary counts on each side."),
+    )
 
 
 def _resources(known: Iterable[Resource] = Resource) -> list[tuple[str, labels.Text]]:
@@ -77,6 +87,7 @@ class GrantForm(AmountForm):
     weight = forms.IntegerField(
         label=_("Weight above the guarantee"), initial=1, min_value=1, max_value=MOST_WEIGHT, required=False
     )
+    renews = _renews()
     until = _moment(_("Until"), _("Afterwards what was granted before comes back. Empty: for good."))
     drain_at = _moment(
         _("Jobs are ended from"),
@@ -107,6 +118,7 @@ class GrantForm(AmountForm):
             until=data["until"],
             drain_at=data["drain_at"],
             anew=data["anew"],
+            renews=data["renews"],
         )
 
 
@@ -134,6 +146,7 @@ class AskQuotaForm(AmountForm):
     def _told(self, grant: QuotaGrant) -> str:
         model = f" ({grant.model})" if grant.model else ""
         now = quota_words.told(grant.resource, grant.amount)
+        now += f" {labels.text('renewal', grant.renews)}" if grant.renews else ""
         return _("%(what)s, now %(amount)s") % {
             "what": f"{labels.text('resource', grant.resource)}{model}",
             "amount": now,
@@ -209,6 +222,7 @@ class CeilingForm(AmountForm):
 
     resource = forms.ChoiceField(label=_("Of what"), choices=_resources)
     amount = _amount(_("At most"), required=False, help_text=_("Empty: no ceiling any more."))
+    renews = _renews()
     drain_at = _moment(
         _("Jobs are ended from"),
         _("Only for a limit below what runs: the date from which jobs are ended until it fits."),
@@ -219,7 +233,7 @@ class CeilingForm(AmountForm):
     @property
     def cap(self) -> Cap:
         data = self.cleaned_data
-        return Cap(Resource(data["resource"]), data["amount"], data["drain_at"], data["anew"])
+        return Cap(Resource(data["resource"]), data["amount"], data["drain_at"], data["anew"], data["renews"])
 
 
 def members_of(project: Project) -> list[User]:
@@ -231,5 +245,5 @@ def initial_terms(resource: str, model: str, terms: Terms | None) -> dict[str, A
     values: dict[str, Any] = {"resource": resource, "model": model}
     if terms is not None:
         values |= {name: quota_words.people_units(resource, getattr(terms, name)) for name in ("amount", "guaranteed")}
-        values |= {"weight": terms.weight, "until": terms.until}
+        values |= {"weight": terms.weight, "until": terms.until, "renews": terms.renews}
     return values

@@ -72,6 +72,7 @@ COLUMNS: Final = (
         "quota/cells/used.html",
         number=True,
     ),
+    Column("renews", gettext_lazy("Starts anew"), lambda row: row.renews_on),
     Column("observed", gettext_lazy("Observed until"), lambda row: row.observed_until),
     Column("drain_at", gettext_lazy("Jobs are ended from"), lambda row: row.grant.drain_at, sort=("drain_at",)),
     Column("until", gettext_lazy("Until"), lambda row: row.grant.period.upper, shown=False),
@@ -138,6 +139,7 @@ def _page(
     context = part | {
         "effects": quota_parts.effects(part["grants"], project),
         "former": quota_parts.former_grants(project),
+        "spent": quota_parts.spent_before(project, part["grants"]),
     }
     if part["may_set_quota"]:
         context["form"] = form or _fresh_form(request, part["grants"])
@@ -154,7 +156,8 @@ def _fresh_form(request: HttpRequest, rows: list[GrantRow]) -> GrantForm:
     grant = next((row.grant for row in rows if (row.grant.resource, row.grant.model) == (resource, model)), None)
     terms = None
     if grant is not None:
-        terms = Terms(Resource(resource), grant.amount, grant.guaranteed, grant.weight, until=grant.period.upper)
+        values = {"guaranteed": grant.guaranteed, "weight": grant.weight, "renews": grant.renews}
+        terms = Terms(Resource(resource), grant.amount, until=grant.period.upper, **values)
     return GrantForm(initial=initial_terms(resource, model, terms), models=card_models())
 
 

@@ -14,7 +14,7 @@ from ledger.quota import Terms
 from ledger.vocabulary import Outcome, Resource, SiteRole
 from scheduler import placing
 from scheduler.ending import end_attempt
-from scheduler.quota_effect import effect
+from scheduler.quota_effect import effect, spent
 from tests import factories
 from tests.scheduler import flow
 
@@ -47,6 +47,23 @@ def test_each_figure_counts_what_it_says() -> None:
     assert 1000 <= before.used < 60_000  # one card for some seconds
     assert 3000 <= after.used < 180_000  # three cards, each second begun is counted
     assert Job.objects.get(pk=waiting.pk).state == "queued"
+
+
+def test_what_was_spent_is_cut_at_the_boundaries_and_told_by_model() -> None:
+    flow.world(cards=2)
+    job = flow.long_job(asks=[CARD])
+    flow.start(job)
+    [held] = flow.open_allocations(job)
+    at = held.period.lower
+    windows = [(at, at + HOUR), (at - HOUR, at)]
+    [now, before] = spent(job.project_id, "", windows)
+    assert (before.starts_at, before.ends_at, before.used) == (at - HOUR, at, 0)
+    assert 1000 <= now.used < 60_000
+    assert [one.used for one in spent(job.project_id, "T4", windows)] == [0, 0]
+    assert spent(job.project_id, "A100", windows)[0].used >= now.used
+    assert spent(job.project_id, "", []) == []
+    half = at + dt.timedelta(milliseconds=500)
+    assert [one.used for one in spent(job.project_id, "", [(at, half)])] == [1000]  # each second begun counts
 
 
 def test_nothing_happened() -> None:

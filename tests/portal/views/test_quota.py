@@ -19,6 +19,7 @@ from ledger.vocabulary import ProjectRole, Resource
 from portal import quota_words, sudo
 from scheduler.placing import place_queued
 from tests import factories
+from tests.moving import move_to
 from tests.portal.views.conftest import ClientAs
 
 pytestmark = pytest.mark.django_db
@@ -203,6 +204,48 @@ def limits_now(project: Project) -> list[int]:
     return list(
         QuotaGrant.objects.filter(project=project, period__contains=database_now()).values_list("amount", flat=True)
     )
+
+
+class TestRenewing:
+    def test_it_is_chosen_previewed_and_shown_with_its_day(self, client_as: ClientAs, vision: Project) -> None:
+        move_to(dt.datetime(2026, 12, 5, tzinfo=dt.UTC))
+        Project.objects.update(starts_on=dt.date(2026, 10, 9), ends_on=dt.date(2028, 1, 1))
+        client = client_as("manager")
+        shown = preview(client, resource="card_milli_s", amount="100", renews="quarter")
+        page = text_of(shown)
+        assert "each quarter of the calendar" in page
+        assert "next on Jan. 1, 2027" in page
+        confirm(client, shown)
+        grant = QuotaGrant.objects.get()
+        assert (grant.renews, grant.amount) == ("quarter", 360_000_000)
+        page = text_of(client.get(f"{PAGE}?resource=card_milli_s"))
+        assert "starts anew on Jan. 1, 2027 (UTC)" in page
+        assert '<option value="quarter" selected>' in page
+        assert "Spent in the periods before" not in page
+        move_to(dt.datetime(2027, 1, 1, 0, 1, tzinfo=dt.UTC))
+        page = text_of(client.get(PAGE))
+        assert "starts anew on April 1, 2027 (UTC)" in page
+        assert "<td>Oct. 1, 2026</td>" in page
+        assert "<td>July 1, 2026</td>" not in page
+        row = AuditEvent.objects.get(verb="quota.set")
+        assert (row.after or {})["renews"] == "quarter"
+
+    def test_what_else_renews_is_refused(self, client_as: ClientAs, vision: Project) -> None:
+        answer = preview(client_as("manager"), renews="month")
+        assert answer.status_code == 422
+        assert list(answer.context["form"].errors) == ["renews"]
+        assert list(preview(client_as("manager"), renews="week").context["form"].errors) == ["renews"]
+
+    def test_a_department_renews_too(self, client_as: ClientAs, people: dict[str, User]) -> None:
+        client, change = client_as("manager"), "/departments/research/change/"
+        cap = {"what": "ceiling", "resource": "card_milli_s", "amount": "12", "reason": "small", "renews": "year"}
+        assert client.post(change, cap).status_code == 302
+        assert DepartmentCeiling.objects.get().renews == "year"
+        assert f"starts anew on Jan. 1, {database_now().year + 1} (UTC)" in text_of(
+            client.get("/departments/research/")
+        )
+        answer = client.post(change, cap | {"resource": "cpu_milli"})
+        assert list(answer.context["forms"]["ceiling"].errors) == ["renews"]
 
 
 def _in(**time: float) -> str:
