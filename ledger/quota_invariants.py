@@ -13,7 +13,7 @@ GRANT_USE: Final = (
     "ledger_counted_since(g.counted_from, g.period, g.renews)) AS use) AS u"
 )
 CEILING_USE: Final = (
-    "CROSS JOIN LATERAL (SELECT ledger_projects_use(ledger_department_projects(g.department_id), g.resource, '', "
+    "CROSS JOIN LATERAL (SELECT ledger_projects_use(ledger_department_projects(g.department_id), g.resource, g.model, "
     "ledger_counted_since(g.counted_from, g.period, g.renews)) AS use) AS u"
 )
 TAKES_OF: Final = (  # whether an allocation takes of what is limited
@@ -22,7 +22,6 @@ TAKES_OF: Final = (  # whether an allocation takes of what is limited
     "JOIN ledger_card c ON c.id = s.card_id WHERE s.allocation_id = a.id AND g.model IN ('', c.model)) END"
 )
 TAKES: Final = f"upper_inf(a.period) AND lower(a.period) > lower(g.period) AND {TAKES_OF}"
-TAKES_ANY: Final = TAKES.replace("g.model", "''")
 TAKES_OF_LIMIT: Final = TAKES_OF.replace("g.model", "''").replace("g.resource", "l.resource")
 ABOVE: Final = "g.period @> clock_timestamp() AND u.use > g.amount AND g.drain_at IS NULL"
 UNBOUND: Final = (
@@ -62,7 +61,7 @@ INVARIANTS: Final[dict[str, tuple[str, str]]] = {
         f"SELECT g.department_id, g.resource, g.amount, u.use FROM ledger_departmentceiling g {CEILING_USE} "  # noqa: S608
         f"WHERE {ABOVE} AND g.resource <> 'card_milli_s' "
         "AND EXISTS (SELECT 1 FROM ledger_allocation a WHERE a.project_id = "
-        f"ANY (ledger_department_projects(g.department_id)) AND {TAKES_ANY})",
+        f"ANY (ledger_department_projects(g.department_id)) AND {TAKES})",
     ),
     "I14-ceiling-bound": (
         "no ceiling takes more to be free than is",

@@ -14,8 +14,9 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from ledger.departments import LONGEST_SLUG, LONGEST_TITLE, Cap
+from ledger.limits import LONGEST_MODEL
 from ledger.models import Department, Project, QuotaGrant, User
-from ledger.quota import LONGEST_MODEL, MOST_WEIGHT, Terms
+from ledger.quota import MOST_WEIGHT, Terms
 from ledger.reasons import LONGEST_REASON
 from ledger.vocabulary import AT_ONCE, Resource
 from portal import labels, quota_words
@@ -221,6 +222,7 @@ class CeilingForm(AmountForm):
     """Empty amount: no ceiling any more."""
 
     resource = forms.ChoiceField(label=_("Of what"), choices=_resources)
+    model = forms.ChoiceField(label=_("Only cards of the model"), required=False)
     amount = _amount(_("At most"), required=False, help_text=_("Empty: no ceiling any more."))
     renews = _renews()
     drain_at = _moment(
@@ -228,12 +230,27 @@ class CeilingForm(AmountForm):
         _("Only for a limit below what runs: the date from which jobs are ended until it fits."),
     )
     anew = forms.BooleanField(label=_("Card-hours count anew from now on"), required=False)
-    reason = _reason()
+
+    def __init__(self, *args: Any, models: Iterable[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        choices_of(self, "model").choices = [("", _("every model")), *((m, m) for m in models)]
+        style(self)
+
+    @property
+    def lifts(self) -> bool:
+        return self.cleaned_data["amount"] is None
 
     @property
     def cap(self) -> Cap:
         data = self.cleaned_data
-        return Cap(Resource(data["resource"]), data["amount"], data["drain_at"], data["anew"], data["renews"])
+        names = ("drain_at", "anew", "renews", "model")
+        return Cap(Resource(data["resource"]), data["amount"] or 0, **{name: data[name] for name in names})
+
+
+class ConfirmCeilingForm(ConfirmGrantForm):
+    """As that of a grant, with the ceiling's own words."""
+
+    reason = _reason(help_text=_("It is kept with the ceiling and in the audit trail."))
 
 
 def members_of(project: Project) -> list[User]:

@@ -23,7 +23,7 @@ LEFT: Final = """
 SELECT 'quota', ARRAY[g.project_id], NULL::bigint, g.resource, g.model, g.amount, g.amount - {grant}
 FROM ledger_quotagrant g WHERE g.period @> clock_timestamp() AND g.project_id = ANY (%(projects)s::bigint[])
 UNION ALL
-SELECT 'ceiling', p.ids, NULL, c.resource, '', c.amount, c.amount - {ceiling}
+SELECT 'ceiling', p.ids, NULL, c.resource, c.model, c.amount, c.amount - {ceiling}
 FROM ledger_departmentceiling c CROSS JOIN LATERAL (SELECT array_agg(x.id) AS ids FROM ledger_project x
     WHERE x.id = ANY (%(projects)s::bigint[]) AND c.department_id = ANY (ledger_department_chain(x.department_id))) AS p
 WHERE c.period @> clock_timestamp() AND p.ids IS NOT NULL
@@ -35,7 +35,7 @@ EXACTLY: Final = {  # summed over all that is open
     "grant": "CASE WHEN g.model = '' AND g.resource <> 'card_milli_s' THEN ledger_quota_used(g.project_id, g.resource) "
     "ELSE ledger_projects_use(ARRAY[g.project_id], g.resource, g.model, "
     "ledger_counted_since(g.counted_from, g.period, g.renews)) END",
-    "ceiling": "ledger_projects_use(ledger_department_projects(c.department_id), c.resource, '', "
+    "ceiling": "ledger_projects_use(ledger_department_projects(c.department_id), c.resource, c.model, "
     "ledger_counted_since(c.counted_from, c.period, c.renews))",
     "limit": "ledger_member_used(l.project_id, l.user_id, l.resource)",
 }

@@ -83,6 +83,7 @@ class DepartmentCeiling(models.Model):
 
     department = models.ForeignKey(Department, on_delete=models.PROTECT, related_name="ceilings")
     resource = models.CharField(max_length=24, choices=[(r, r) for r in Resource])
+    model = models.CharField(max_length=64, default="", blank=True)  # "" = cards of every model
     amount = models.BigIntegerField()
     period = period_field()
     counted_from = models.DateTimeField(null=True)  # as of a grant
@@ -100,10 +101,14 @@ class DepartmentCeiling(models.Model):
                 expressions=[
                     ("department", RangeOperators.EQUAL),
                     ("resource", RangeOperators.EQUAL),
+                    ("model", RangeOperators.EQUAL),
                     ("period", RangeOperators.OVERLAPS),
                 ],
             ),
             models.CheckConstraint(condition=Q(amount__gte=0), name="ceiling_not_negative"),
+            models.CheckConstraint(
+                condition=Q(model="") | Q(resource__in=sorted(OF_CARDS)), name="ceiling_of_a_model_is_of_cards"
+            ),
             models.CheckConstraint(condition=Q(resource__in=list(Resource)), name="ceiling_resource_known"),
             models.CheckConstraint(condition=Q(period__isempty=False), name="ceiling_period_not_empty"),
             _renews_only_budgets("ceiling_that_renews_is_a_budget"),

@@ -20,8 +20,9 @@ from rest_framework.response import Response
 from ledger import quota, roles
 from ledger.acts import Act
 from ledger.clock import database_now
+from ledger.limits import LONGEST_MODEL
 from ledger.models import MemberLimit, Project, QuotaGrant
-from ledger.quota import LONGEST_MODEL, Terms
+from ledger.quota import Terms
 from ledger.reasons import LONGEST_REASON
 from ledger.vocabulary import Renewal, Resource
 from portal.api.fields import Choice, Instant, StrictBoolean, Text, WholeNumber
@@ -57,8 +58,10 @@ def grant_answer(row: GrantRow) -> dict[str, Any]:
 
 def ceiling_answer(row: CeilingRow) -> dict[str, Any]:
     ceiling = row.ceiling
-    about = {"department": ceiling.department.slug, "resource": ceiling.resource, "amount": ceiling.amount}
-    return about | {
+    names = ("resource", "model", "amount")
+    return {
+        "department": ceiling.department.slug,
+        **{name: getattr(ceiling, name) for name in names},
         "used": row.used,
         "renews": ceiling.renews,
         "renews_on": _iso(row.renews_on),

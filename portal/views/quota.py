@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from ledger import member_limits, quota, roles
+from ledger import limits, member_limits, observation, quota, roles
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.errors import Conflict, Refused
@@ -178,7 +178,7 @@ def _proposed(request: HttpRequest, project: Project, form: GrantForm) -> Change
     except Refused as refused:
         form.add_error(refused.field if refused.field in form.fields else None, str(refused))
         return None
-    return Change(terms, lift, standing.pk if standing else quota.NONE)
+    return Change(terms, lift, standing.pk if standing else limits.NONE)
 
 
 def _preview(
@@ -187,7 +187,7 @@ def _preview(
     facts = quota_parts.preview(project, change)
     form.fields["override_reason"].required = facts["observed_until"] is not None
     if facts["observed_until"] is not None:
-        facts["window_text"] = quota.window_text(facts["observed_until"])
+        facts["window_text"] = observation.window_text(facts["observed_until"])
     return render(request, "quota/preview.html", facts | {"project": project, "form": form}, status=status)
 
 

@@ -34,7 +34,7 @@ SELECT g.id, ledger_projects_use(ARRAY[g.project_id], g.resource, g.model,
     ledger_counted_since(g.counted_from, g.period, g.renews)) FROM ledger_quotagrant g WHERE g.id = ANY (%s::bigint[])
 """
 CEILING_USES: Final = """
-SELECT c.id, ledger_projects_use(ledger_department_projects(c.department_id), c.resource, '',
+SELECT c.id, ledger_projects_use(ledger_department_projects(c.department_id), c.resource, c.model,
     ledger_counted_since(c.counted_from, c.period, c.renews))
 FROM ledger_departmentceiling c WHERE c.id = ANY (%s::bigint[])
 """
@@ -124,7 +124,8 @@ def ceiling_rows(ceilings: Sequence[DepartmentCeiling]) -> list[CeilingRow]:
 def ceilings_over(project: Project) -> list[CeilingRow]:
     above = limits.chain(project.department_id)
     rows = DepartmentCeiling.objects.filter(department__in=above, period__contains=database_now())
-    found = sorted(rows.select_related("department"), key=lambda row: (above.index(row.department_id), row.resource))
+    found = list(rows.select_related("department").order_by("resource", "model"))
+    found.sort(key=lambda row: above.index(row.department_id))
     return ceiling_rows(found)
 
 
@@ -147,7 +148,7 @@ def effects(rows: Sequence[GrantRow], project: Project) -> list[tuple[list[Grant
         if row.observed_until is not None:
             by_moment.setdefault(row.changed_at, []).append(row)
     now = database_now()
-    return [(some, *quota_effect.effect(project.pk, at, now)) for at, some in sorted(by_moment.items())]
+    return [(some, *quota_effect.effect([project.pk], at, now)) for at, some in sorted(by_moment.items())]
 
 
 def quota_part(project: Project, viewer: User) -> dict[str, Any]:

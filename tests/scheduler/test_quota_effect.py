@@ -36,7 +36,7 @@ def test_each_figure_counts_what_it_says() -> None:
     flow.start(second, third)
     end_attempt(attempt_id=flow.attempt_of(third).pk, outcome=Outcome.PREEMPTED)
     placing.place_queued()
-    before, after = effect(project.pk, changed, changed + HOUR)
+    before, after = effect([project.pk], changed, changed + HOUR)
     assert (before.starts_at, before.ends_at, after.ends_at) == (changed - HOUR, changed, changed + HOUR)
     assert (before.placed, after.placed) == (1, 2)
     assert 600 <= before.mean_wait_s < 660
@@ -69,7 +69,7 @@ def test_what_was_spent_is_cut_at_the_boundaries_and_told_by_model() -> None:
 def test_nothing_happened() -> None:
     flow.world()
     now = database_now()
-    for span in effect(Project.objects.get(slug="vision").pk, now - HOUR, now):
+    for span in effect([Project.objects.get(slug="vision").pk], now - HOUR, now):
         assert (span.used, span.placed, span.mean_wait_s, span.p90_wait_s, span.refused, span.preempted) == (0,) * 6
 
 
@@ -77,6 +77,6 @@ def test_a_job_that_ran_through_the_change_counts_on_both_sides() -> None:
     flow.world(cards=1)
     flow.start(flow.long_job(asks=[CARD]))
     begun = database_now()
-    before, after = effect(Project.objects.get(slug="vision").pk, begun, begun + HOUR)
+    before, after = effect([Project.objects.get(slug="vision").pk], begun, begun + HOUR)
     assert before.used > 0
     assert after.used > 0
