@@ -3,6 +3,7 @@ work: the database decides at commit."""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from typing import Any, Final, Protocol
 
 from django.db import connection
 
+from ledger import renewal
+from ledger.clock import database_now
 from ledger.models import Card, Job, Node
 from ledger.opening import AttemptOrder
 from ledger.units import NodeClass, Request, card_milli, units
@@ -20,15 +23,15 @@ from scheduler.snapshot import QueuedJob
 
 REFUSALS: Final = (Refusal.QUOTA, Refusal.CEILING, Refusal.MEMBER_LIMIT)
 LEFT: Final = """
-SELECT 'quota', ARRAY[g.project_id], NULL::bigint, g.resource, g.model, g.amount, g.amount - {grant}
+SELECT 'quota', ARRAY[g.project_id], NULL::bigint, g.resource, g.model, g.amount, g.amount - {grant}, g.renews
 FROM ledger_quotagrant g WHERE g.period @> clock_timestamp() AND g.project_id = ANY (%(projects)s::bigint[])
 UNION ALL
-SELECT 'ceiling', p.ids, NULL, c.resource, c.model, c.amount, c.amount - {ceiling}
+SELECT 'ceiling', p.ids, NULL, c.resource, c.model, c.amount, c.amount - {ceiling}, c.renews
 FROM ledger_departmentceiling c CROSS JOIN LATERAL (SELECT array_agg(x.id) AS ids FROM ledger_project x
     WHERE x.id = ANY (%(projects)s::bigint[]) AND c.department_id = ANY (ledger_department_chain(x.department_id))) AS p
 WHERE c.period @> clock_timestamp() AND p.ids IS NOT NULL
 UNION ALL
-SELECT 'member_limit', ARRAY[l.project_id], l.user_id, l.resource, '', l.amount, l.amount - {limit}
+SELECT 'member_limit', ARRAY[l.project_id], l.user_id, l.resource, '', l.amount, l.amount - {limit}, ''
 FROM ledger_memberlimit l WHERE l.project_id = ANY (%(projects)s::bigint[])
 """
 EXACTLY: Final = {  # summed over all that is open
@@ -64,6 +67,7 @@ class Limit:
     model: str
     amount: int
     left: int
+    renews: str = ""
 
     def takes(self, needs: Needs) -> int:
         return needs.get((self.resource, self.model), 0)
@@ -76,7 +80,8 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a job takes of one limit, of which `left` is left of `amount` now. Not `exact`: at least."""
+    """What a job takes of one limit, of which `left` is left of `amount` now. Not `exact`: at least. `renews_on`: when
+    a budget starts anew."""
 
     refusal: Refusal
     resource: str
@@ -85,6 +90,7 @@ class Claim:
     left: int
     amount: int
     exact: bool
+    renews_on: dt.datetime | None = None
 
 
 class Limits:
@@ -264,9 +270,20 @@ def claims(job: Job, spots: Sequence[Spot] = ()) -> list[Claim]:
     if not limits.all:
         return []
     needs, exact = (_needs_there(job, spots), True) if spots else _needs_before(job)
+    found = limits.of(job.project_id, job.by_id)
+    now = database_now() if any(one.renews for one in found) else None
     return [
-        Claim(one.refusal, one.resource, one.model, one.takes(needs), one.left, one.amount, exact)
-        for one in limits.of(job.project_id, job.by_id)
+        Claim(
+            one.refusal,
+            one.resource,
+            one.model,
+            one.takes(needs),
+            one.left,
+            one.amount,
+            exact,
+            renewal.next_start(one.renews, now) if now else None,
+        )
+        for one in found
     ]
 
 

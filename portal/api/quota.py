@@ -71,7 +71,8 @@ def ceiling_answer(row: CeilingRow) -> dict[str, Any]:
 
 def claim_answer(claim: Claim) -> dict[str, Any]:
     names = ("resource", "model", "takes", "left", "amount", "exact")
-    return {"limit": str(claim.refusal), **{name: getattr(claim, name) for name in names}}
+    about = {"limit": str(claim.refusal), **{name: getattr(claim, name) for name in names}}
+    return about | {"renews_on": _iso(claim.renews_on)}
 
 
 @extend_schema(tags=["quota"])

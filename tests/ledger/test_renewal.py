@@ -235,7 +235,7 @@ def test_what_is_left_is_told_as_the_database_counts_it(vision: Project, act: Ac
     assert placed() == 1
     job = asked(1)
     [before] = left.claims(job)
-    assert before.left == 2 * HOUR_OF_A_CARD
+    assert (before.left, before.renews_on) == (2 * HOUR_OF_A_CARD, NEW_YEAR)
     move_to(NEW_YEAR)
     [after] = left.claims(job)
     assert after.left == grant.amount - used(grant)

@@ -138,7 +138,10 @@ def test_what_if(people: dict[str, User], vision: Project, act: Act) -> None:
     answer = api(people["researcher"]).post("jobs/what-if/", spec).json()
     assert (answer["verdict"], answer["nodes"]) == ("now", ["n1"])
     assert answer["takes"] == [
-        {"limit": "quota", "resource": "card_milli", "model": "", "takes": 250, "left": 1500, "amount": 1500, "exact": True}
+        {
+            "limit": "quota", "resource": "card_milli", "model": "", "takes": 250, "left": 1500, "amount": 1500,
+            "exact": True, "renews_on": None,
+        }
     ]  # fmt: skip
     wide = api(people["researcher"]).post(
         "jobs/what-if/", spec | {"asks": [{"form": "container", "cards_per_node": 2}]}

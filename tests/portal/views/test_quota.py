@@ -230,6 +230,15 @@ class TestRenewing:
         row = AuditEvent.objects.get(verb="quota.set")
         assert (row.after or {})["renews"] == "quarter"
 
+    def test_a_job_that_waits_for_it_is_told_the_day(
+        self, client_as: ClientAs, people: dict[str, User], vision: Project, act: Act
+    ) -> None:
+        factories.node("n1")
+        quota.set_grant(project=vision, terms=Terms(BUDGET, 1, renews="year"), act=act)
+        job = factories.job(people["researcher"], asks=[{"form": "container", "memory_mib": 0}], walltime_s=3600)
+        page = text_of(client_as("researcher").get(f"/jobs/{job.pk}/outlook/"))
+        assert f"starts anew on Jan. 1, {database_now().year + 1} (UTC)" in page
+
     def test_what_else_renews_is_refused(self, client_as: ClientAs, vision: Project) -> None:
         answer = preview(client_as("manager"), renews="month")
         assert answer.status_code == 422
