@@ -36,7 +36,6 @@ from ledger.vocabulary import (
     ProjectRole,
     ProjectState,
     Refusal,
-    Renewal,
     RequestKind,
     RequestState,
     Resource,
@@ -296,12 +295,6 @@ RESOURCES: Final[Mapping[StrEnum, Look]] = {
     Resource.CARD_MILLI_S: Look(pgettext_lazy("resource", "card-hours")),
 }
 
-RENEWALS: Final[Mapping[StrEnum, Look]] = {
-    Renewal.MONTH: Look(pgettext_lazy("starts anew", "each calendar month")),
-    Renewal.QUARTER: Look(pgettext_lazy("starts anew", "each quarter of the calendar")),
-    Renewal.YEAR: Look(pgettext_lazy("starts anew", "each calendar year")),
-}
-
 BREACHES: Final[Mapping[StrEnum, Look]] = {
     Breach.PLACE: Look(_("placed on other nodes")),
     Breach.FORM: Look(_("placed in another form")),
@@ -362,7 +355,6 @@ TABLES: Final[Mapping[str, Mapping[StrEnum, Look]]] = {
     "reclaim_step": RECLAIM_STEPS,
     "reclaim_phase": RECLAIM_PHASES,
     "resource": RESOURCES,
-    "renewal": RENEWALS,
     "form": FORMS,
     "ask_form": ASK_FORMS,
     "interconnect": INTERCONNECTS,

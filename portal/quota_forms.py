@@ -44,7 +44,10 @@ def _renews() -> forms.ChoiceField:
     return forms.ChoiceField(
         label=_("Starts anew"),
         required=False,
-        choices=lambda: [("", pgettext_lazy("starts anew", "never")), *labels.choices("renewal")],
+        choices=lambda: [
+            ("", pgettext_lazy("starts anew", "never")),
+            *((str(word), text) for word, text in quota_words.RENEWALS.items()),
+        ],
         help_text=_("Card-hours alone, by the calendar of UTC. What runs over the boundary counts on each side."),
     )
 
@@ -147,7 +150,7 @@ class AskQuotaForm(AmountForm):
     def _told(self, grant: QuotaGrant) -> str:
         model = f" ({grant.model})" if grant.model else ""
         now = quota_words.told(grant.resource, grant.amount)
-        now += f" {labels.text('renewal', grant.renews)}" if grant.renews else ""
+        now += f" {quota_words.RENEWALS[grant.renews]}" if grant.renews else ""
         return _("%(what)s, now %(amount)s") % {
             "what": f"{labels.text('resource', grant.resource)}{model}",
             "amount": now,

@@ -26,6 +26,11 @@ def number(value: int | str | None, resource: str) -> str:
 
 
 @register.filter
+def renewal(renews: str) -> Text:
+    return quota_words.RENEWALS.get(renews, renews)
+
+
+@register.filter
 def utc_day(moment: dt.datetime) -> str:
     """The day of UTC that begins then, in the language of the reader."""
     return date_format(moment.astimezone(dt.UTC).date(), "DATE_FORMAT")
