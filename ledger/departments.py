@@ -10,23 +10,26 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from django.core.validators import slug_re
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
-from ledger import audit, limits, roles
+from ledger import audit, limits, observation, roles
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.errors import Conflict, Refused
+from ledger.limits import ANY, TRIED, check_shown
 from ledger.models import Department, DepartmentCeiling, Project
 from ledger.reasons import check_reason
 from ledger.vocabulary import Resource
 
 LONGEST_TITLE: Final = 200
 LONGEST_SLUG: Final = 50
+SET, LIFTED, OVERRIDDEN = "ceiling.set", "ceiling.lifted", "ceiling.overridden"
 
 
 def create_department(*, slug: str, title: str, parent: Department | None, act: Act) -> Department:
@@ -98,9 +101,9 @@ def check_room(project: Project, department: Department | None) -> None:
     now, new = database_now(), limits.chain(department.pk if department else None)
     old = limits.chain(project.department_id)
     for ceiling in _current(now).filter(department__in=[one for one in new if one not in old]):
-        since = limits.since_of(ceiling)
-        comes = limits.used([project.pk], ceiling.resource, since=since)
-        there = limits.used(limits.projects_below(ceiling.department_id), ceiling.resource, since=since)
+        since = limits.since_of(ceiling, now)
+        comes = limits.used([project.pk], ceiling.resource, ceiling.model, since)
+        there = limits.used(limits.projects_below(ceiling.department_id), ceiling.resource, ceiling.model, since)
         if comes and comes + there > ceiling.amount:
             raise Conflict(_full(), field="department", code="above_ceiling")
 
@@ -110,7 +113,7 @@ def check_guarantees(departments: list[int], field: str, resource: str | None = 
     now = database_now()
     rows = _current(now).filter(department__in=departments)
     for ceiling in rows.filter(resource=resource) if resource else rows:
-        total = limits.guaranteed_below(ceiling.department_id, ceiling.resource, now)
+        total = limits.guaranteed_below(ceiling.department_id, ceiling.resource, now, ceiling.model)
         if total > ceiling.amount:
             text = _("The projects of department %(department)s are guaranteed %(sum)d together, above %(n)d.")
             values = {"department": ceiling.department.title, "sum": total, "n": ceiling.amount}
@@ -119,61 +122,113 @@ def check_guarantees(departments: list[int], field: str, resource: str | None = 
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """A ceiling as it is to be. `anew`: a budget counts from now on."""
+    """A ceiling as it is to be. `anew`: a budget counts from now on. `renews` as of ledger.quota.Terms."""
 
     resource: Resource
     amount: int
     drain_at: dt.datetime | None = None
     anew: bool = False
+    renews: str = ""
+    model: str = ""
 
 
-def set_ceiling(*, department: Department, cap: Cap, act: Act) -> DepartmentCeiling:
-    """What the projects of the department and of those below it may hold together from now on."""
+def set_ceiling(
+    *, department: Department, cap: Cap, act: Act, override: str = "", shown: int = ANY
+) -> DepartmentCeiling:
+    """What the projects of the department and of those below it may hold together from now on. Conflict while the last
+    change of this resource is observed and `override` gives no reason, and when the ceiling that stands is another than
+    `shown`, the one that its maker was shown (NONE: there was none)."""
     roles.require_governing(act.actor)
-    check_reason(act.reason)
-    limits.check_resource(cap.resource)
-    limits.check_amount(cap.amount)
-    limits.check_moment(cap.drain_at, "drain_at")
     with transaction.atomic(durable=True):
-        rows, now = _locked(department, cap.resource)
-        old = rows[0] if rows else None
-        projects = limits.projects_below(department.pk)
-        since = now if old is None or cap.anew else limits.since_of(old)
-        taken = limits.used(projects, cap.resource, since=since)
-        drain_at = limits.drain_date(cap.amount, taken, cap.drain_at, now)
-        if old is not None and (old.amount, old.drain_at, cap.anew) == (cap.amount, drain_at, False):
-            raise Refused(_("This is the ceiling already."), code="no_change")
-        before = told(old)
-        limits.clear(rows, now, None)
-        ceiling = DepartmentCeiling.objects.create(
-            department=department,
-            resource=cap.resource,
-            amount=cap.amount,
-            period=(now, None),
-            counted_from=since if cap.resource == Resource.CARD_MILLI_S and since != now else None,
-            drain_at=drain_at,
-            reason=act.reason,
-            by=limits.person(act),
-        )
-        check_guarantees([department.pk], "amount", cap.resource)
-        after = told(ceiling)
-        audit.record(verb="ceiling.set", target=department, before=before, after=after, at=now, **act.said())
+        return _set_inside(department, cap, act, override, shown)
+
+
+def try_ceiling(*, department: Department, cap: Cap, act: Act) -> None:
+    """Refused as set_ceiling would, whatever is observed; nothing is written."""
+    roles.require_governing(act.actor)
+    with transaction.atomic(durable=True):
+        _set_inside(department, cap, replace(act, reason=TRIED), TRIED, ANY)
+        transaction.set_rollback(True)
+
+
+def _set_inside(department: Department, cap: Cap, act: Act, override: str, shown: int) -> DepartmentCeiling:
+    _check_cap(cap, act, override)
+    rows, now = _locked(department, cap.resource, cap.model)
+    old = rows[0] if rows else None
+    check_shown(old, shown)
+    since = now if old is None or cap.anew else limits.since_of(old, now)
+    taken = limits.used(limits.projects_below(department.pk), cap.resource, cap.model, since)
+    drain_at = limits.drain_date(cap.amount, taken, cap.drain_at, now)
+    if old is not None and _same(old, cap, drain_at):
+        raise Refused(_("This is the ceiling already."), code="no_change")
+    before, overridden = told(old), _check_window(department, cap.resource, override, now)
+    limits.clear(rows, now, None)
+    ceiling = DepartmentCeiling.objects.create(
+        department=department,
+        resource=cap.resource,
+        model=cap.model,
+        amount=cap.amount,
+        period=(now, None),
+        renews=cap.renews,
+        counted_from=since if cap.resource == Resource.CARD_MILLI_S and since != now else None,
+        drain_at=drain_at,
+        reason=act.reason,
+        by=limits.person(act),
+    )
+    ceiling.refresh_from_db(fields=["period"])
+    check_guarantees([department.pk], "amount", cap.resource)
+    after = (told(ceiling) or {}) | ({"override_reason": override} if overridden else {})
+    verb = OVERRIDDEN if overridden else SET
+    audit.record(verb=verb, target=department, before=before, after=after, at=now, **act.said())
     return ceiling
 
 
-def lift_ceiling(*, department: Department, resource: Resource, act: Act) -> bool:
-    """From now on the department has no ceiling of this resource. False when it had none."""
-    roles.require_governing(act.actor)
+def _check_cap(cap: Cap, act: Act, override: str) -> None:
+    """Refused, naming the field, when a ceiling can't be so whatever stands and runs."""
+    _check_reasons(act, override)
+    limits.check_resource(cap.resource)
+    limits.check_amount(cap.amount)
+    limits.check_model(cap.model, cap.resource)
+    limits.check_renewal(cap.renews, cap.resource)
+    limits.check_moment(cap.drain_at, "drain_at")
+
+
+def _check_reasons(act: Act, override: str) -> None:
     check_reason(act.reason)
+    if override:
+        check_reason(override, "override_reason")
+
+
+def _same(old: DepartmentCeiling, cap: Cap, drain_at: dt.datetime | None) -> bool:
+    return not cap.anew and (old.amount, old.renews, old.drain_at) == (cap.amount, cap.renews, drain_at)
+
+
+def lift_ceiling(
+    *, department: Department, resource: Resource, act: Act, model: str = "", override: str = "", shown: int = ANY
+) -> bool:
+    """From now on the department has no ceiling of this resource and model. False when it had none."""
+    roles.require_governing(act.actor)
+    _check_reasons(act, override)
     with transaction.atomic(durable=True):
-        rows, now = _locked(department, resource)
+        rows, now = _locked(department, resource, model)
+        check_shown(rows[0] if rows else None, shown)
         if not rows:
             return False
-        before = told(rows[0])
+        before, overridden = told(rows[0]), _check_window(department, resource, override, now)
         limits.clear(rows, now, None)
-        after = {"resource": resource, "amount": None}
-        audit.record(verb="ceiling.lifted", target=department, before=before, after=after, at=now, **act.said())
+        after: dict[str, Any] = {"resource": resource, "model": model, "amount": None}
+        verb, more = (OVERRIDDEN, {"override_reason": override}) if overridden else (LIFTED, {})
+        audit.record(verb=verb, target=department, before=before, after=after | more, at=now, **act.said())
     return True
+
+
+def ceilings_of(department_id: int, resource: str) -> QuerySet[DepartmentCeiling]:
+    """All that stood and stand, of every model: what is observed together."""
+    return DepartmentCeiling.objects.filter(department=department_id, resource=resource)
+
+
+def _check_window(department: Department, resource: str, override: str, now: dt.datetime) -> bool:
+    return observation.check_window(ceilings_of(department.pk, resource), override, now)
 
 
 def told(ceiling: DepartmentCeiling | None) -> dict[str, Any] | None:
@@ -181,15 +236,16 @@ def told(ceiling: DepartmentCeiling | None) -> dict[str, Any] | None:
     if ceiling is None:
         return None
     drain_at = ceiling.drain_at.isoformat() if ceiling.drain_at else None
-    return {"resource": ceiling.resource, "amount": ceiling.amount, "drain_at": drain_at}
+    about = {name: getattr(ceiling, name) for name in ("resource", "model", "amount", "renews")}
+    return about | {"drain_at": drain_at}
 
 
-def _locked(department: Department, resource: str) -> tuple[list[DepartmentCeiling], dt.datetime]:
+def _locked(department: Department, resource: str, model: str) -> tuple[list[DepartmentCeiling], dt.datetime]:
     """Nothing is placed below the department while this transaction lasts, not even by who saw no ceiling yet."""
     limits.lock_departments(limits.chain(department.pk))
     limits.lock_projects(limits.projects_below(department.pk))
     now = database_now()
-    rows = DepartmentCeiling.objects.filter(department=department, resource=resource, period__overlap=(now, None))
+    rows = ceilings_of(department.pk, resource).filter(model=model, period__overlap=(now, None))
     return list(rows.select_for_update(no_key=True).order_by("period")), now
 
 

@@ -6,7 +6,7 @@ Nothing here is called from outside ledger.quota, departments and member_limits 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from django.conf import settings
@@ -15,10 +15,11 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from psycopg.types.range import TimestamptzRange
 
+from ledger import renewal
 from ledger.acts import Act
-from ledger.errors import Refused
+from ledger.errors import Conflict, Refused
 from ledger.models import DepartmentCeiling, Project, QuotaGrant, User
-from ledger.vocabulary import Resource
+from ledger.vocabulary import OF_CARDS, Renewal, Resource
 
 BIGGEST: Final = 2**53  # whole numbers up to here mean the same in every program that reads JSON
 LATEST: Final = dt.datetime(2200, 1, 1, tzinfo=dt.UTC)
@@ -28,16 +29,29 @@ FOR NO KEY UPDATE OF d
 """
 GUARANTEED = """
 SELECT coalesce(sum(own), 0)::bigint FROM (
-  SELECT greatest(sum(guaranteed) FILTER (WHERE model = ''), sum(guaranteed) FILTER (WHERE model <> '')) AS own
-  FROM ledger_quotagrant WHERE resource = %s AND period @> %s::timestamptz
-    AND project_id = ANY (ledger_department_projects(%s)) GROUP BY project_id) AS each
+  SELECT CASE WHEN %(model)s <> '' THEN sum(guaranteed) FILTER (WHERE model = %(model)s)
+    ELSE greatest(sum(guaranteed) FILTER (WHERE model = ''), sum(guaranteed) FILTER (WHERE model <> '')) END AS own
+  FROM ledger_quotagrant WHERE resource = %(resource)s AND period @> %(at)s::timestamptz
+    AND project_id = ANY (ledger_department_projects(%(department)s)) GROUP BY project_id) AS each
 """
+LONGEST_MODEL: Final = 64
+ANY, NONE, TRIED = -1, 0, "tried"  # whichever row was shown; none was; the reason of a change that is tried out
 Timed = QuotaGrant | DepartmentCeiling
 
 
 def used(projects: Sequence[int], resource: str, model: str = "", since: dt.datetime | None = None) -> int:
     """What these projects use of a resource now, by one query over the book; of a budget, since that instant."""
     return int(_one("SELECT ledger_projects_use(%s, %s, %s, %s)", [list(projects), resource, model, since]))
+
+
+def used_by_each(
+    projects: Sequence[int], resource: str, model: str = "", since: dt.datetime | None = None
+) -> dict[int, int]:
+    """The same of each of them by itself."""
+    query = "SELECT p, ledger_projects_use(ARRAY[p], %s, %s, %s) FROM unnest(%s::bigint[]) AS p"
+    with connection.cursor() as cursor:
+        cursor.execute(query, [resource, model, since, list(projects)])
+        return dict(cursor.fetchall())
 
 
 def chain(department_id: int | None) -> list[int]:
@@ -50,12 +64,14 @@ def projects_below(department_id: int) -> list[int]:
     return list(_one("SELECT ledger_department_projects(%s)", [department_id]))
 
 
-def guaranteed_below(department_id: int, resource: str, at: dt.datetime) -> int:
-    """What all projects of a department and those below it are guaranteed of a resource at that instant."""
-    return int(_one(GUARANTEED, [resource, at, department_id]))
+def guaranteed_below(department_id: int, resource: str, at: dt.datetime, model: str = "") -> int:
+    """What all projects of a department and those below it are guaranteed of a resource at that instant; with a model,
+    of cards of that model alone."""
+    values = {"resource": resource, "at": at, "department": department_id, "model": model}
+    return int(_one(GUARANTEED, values))
 
 
-def _one(query: str, values: Sequence[Any]) -> Any:
+def _one(query: str, values: Sequence[Any] | Mapping[str, Any]) -> Any:
     with connection.cursor() as cursor:
         cursor.execute(query, values)
         return cursor.fetchone()[0]
@@ -71,9 +87,11 @@ def lock_projects(ids: Iterable[int]) -> None:
     list(Project.objects.filter(pk__in=list(ids)).order_by("pk").select_for_update(no_key=True).values_list("pk"))
 
 
-def since_of(row: Timed) -> dt.datetime:
-    """From when a budget counts."""
-    return row.counted_from or row.period.lower
+def since_of(row: Timed, now: dt.datetime) -> dt.datetime:
+    """From when a budget counts at this moment, as the database has it (ledger_counted_since)."""
+    since: dt.datetime = row.counted_from or row.period.lower
+    began = renewal.began(row.renews, now)
+    return max(since, began) if began else since
 
 
 def constraint_of(error: IntegrityError) -> str:
@@ -96,7 +114,7 @@ def clear(rows: Iterable[Timed], now: dt.datetime, until: dt.datetime | None) ->
     Returns what comes back. Rows that never began go."""
     back = []
     for row in rows:
-        lower, upper, since = row.period.lower, row.period.upper, since_of(row)
+        lower, upper, since = row.period.lower, row.period.upper, since_of(row, now)
         returns = until is not None and (upper is None or upper > until)
         if lower < now:
             _move(row, lower, now)
@@ -119,6 +137,13 @@ def _move(row: Timed, lower: dt.datetime, upper: dt.datetime | None) -> None:
     row.save(update_fields=["period"])
 
 
+def check_shown(old: Timed | None, shown: int) -> None:
+    """Conflict when the row that stands is another than the one that the maker of a change was shown."""
+    if shown not in (ANY, old.pk if old else NONE):
+        text = _("This quota was changed by somebody else since the preview. Look at a new preview.")
+        raise Conflict(text, code="changed_since_preview")
+
+
 # -- checks -----------------------------------------------------------------------------------------------------------
 
 
@@ -132,6 +157,21 @@ def check_resource(resource: str, known: Iterable[Resource] = Resource) -> None:
     if resource not in list(known):
         text = _("Known are: %(known)s.") % {"known": ", ".join(sorted(known))}
         raise Refused(text, field="resource", code="unknown")
+
+
+def check_model(model: str, resource: str) -> None:
+    if model and resource not in OF_CARDS:
+        raise Refused(_("Only cards have a model; leave it empty."), field="model", code="not_of_cards")
+    if len(model) > LONGEST_MODEL:
+        raise Refused(_("At most %(n)d characters.") % {"n": LONGEST_MODEL}, field="model", code="too_long")
+
+
+def check_renewal(renews: str, resource: str) -> None:
+    if renews and renews not in list(Renewal):
+        text = _("Known are: %(known)s.") % {"known": ", ".join(Renewal)}
+        raise Refused(text, field="renews", code="unknown")
+    if renews and resource != Resource.CARD_MILLI_S:
+        raise Refused(_("Only card-hours start anew; leave it empty."), field="renews", code="not_a_budget")
 
 
 def check_moment(moment: dt.datetime | None, field: str) -> None:

@@ -12,29 +12,29 @@ import datetime as dt
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from django.conf import settings
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
-from ledger import audit, limits, roles
+from ledger import audit, limits, observation, roles
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.errors import Conflict, Refused
+from ledger.limits import ANY, TRIED, check_shown
 from ledger.models import DepartmentCeiling, Project, QuotaGrant
 from ledger.projects import lock_project
 from ledger.reasons import check_reason
-from ledger.vocabulary import OF_CARDS, Resource
+from ledger.vocabulary import Resource
 
-LONGEST_MODEL: Final = 64
 MOST_WEIGHT: Final = 1000
-ANY, NONE, TRIED = -1, 0, "tried"
 SET, LIFTED, OVERRIDDEN = "quota.set", "quota.lifted", "quota.overridden"
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What is to be granted. After `until`, what was granted before comes back; nothing, if nothing was. `anew`: a
-    budget counts from now on, instead of what it has counted so far."""
+    budget counts from now on, instead of what it has counted so far. `renews`: a budget starts anew with each calendar
+    month, quarter or year of UTC."""
 
     resource: Resource
     amount: int
@@ -44,6 +44,7 @@ class Terms:
     until: dt.datetime | None = None
     drain_at: dt.datetime | None = None
     anew: bool = False
+    renews: str = ""
 
 
 def set_grant(*, project: Project, terms: Terms, act: Act, override: str = "", shown: int = ANY) -> QuotaGrant:
@@ -70,11 +71,11 @@ def set_inside(project: Project, terms: Terms, act: Act, override: str = "", sho
     locked, now = _lock(project)
     rows = _standing(locked, terms.resource, terms.model, now)
     old = _of_now(rows, now)
-    _check_shown(old, shown)
+    check_shown(old, shown)
     drain_at = _check_against(locked, terms, old, now)
     before, overridden = told(old), _check_window(locked, terms.resource, override, now)
     back = limits.clear(rows, now, terms.until)
-    counted = None if old is None or terms.anew else limits.since_of(old)
+    counted = None if old is None or terms.anew else limits.since_of(old, now)
     grant = QuotaGrant.objects.create(
         project=locked,
         resource=terms.resource,
@@ -84,6 +85,7 @@ def set_inside(project: Project, terms: Terms, act: Act, override: str = "", sho
         weight=terms.weight,
         period=(now, terms.until),
         counted_from=counted if terms.resource == Resource.CARD_MILLI_S else None,
+        renews=terms.renews,
         drain_at=drain_at,
         reason=act.reason,
         by=limits.person(act),
@@ -106,7 +108,7 @@ def lift_grant(
     with transaction.atomic(durable=True):
         locked, now = _lock(project)
         rows = _standing(locked, resource, model, now)
-        _check_shown(_of_now(rows, now), shown)
+        check_shown(_of_now(rows, now), shown)
         if not rows:
             return False
         before, overridden = told(rows[0]), _check_window(locked, resource, override, now)
@@ -121,7 +123,7 @@ def told(grant: QuotaGrant | None) -> dict[str, Any] | None:
     """As an audit row has it."""
     if grant is None:
         return None
-    names = ("resource", "model", "amount", "guaranteed", "weight")
+    names = ("resource", "model", "amount", "guaranteed", "weight", "renews")
     times = {"until": grant.period.upper, "drain_at": grant.drain_at}
     return {name: getattr(grant, name) for name in names} | {
         name: at.isoformat() if at else None for name, at in times.items()
@@ -133,33 +135,20 @@ def told(grant: QuotaGrant | None) -> dict[str, Any] | None:
 
 def changed_at(project_id: int, resource: str, now: dt.datetime) -> dt.datetime | None:
     """When a grant of this resource last began or ended."""
-    periods = QuotaGrant.objects.filter(project=project_id, resource=resource).values_list("period", flat=True)
-    ends = [at for period in periods for at in (period.lower, period.upper) if at is not None and at <= now]
-    return max(ends, default=None)
+    return observation.changed_at(_grants(project_id, resource), now)
 
 
 def observed_until(project_id: int, resource: str, now: dt.datetime) -> dt.datetime | None:
     """Until when the effect of the last change is observed; None when no change is."""
-    last = changed_at(project_id, resource, now)
-    until = last + dt.timedelta(hours=settings.QUOTA_WINDOW_HOURS) if last else None
-    return until if until and until > now else None
+    return observation.observed_until(_grants(project_id, resource), now)
 
 
-def window_text(until: dt.datetime) -> str:
-    """What is refused, why, until when, and what would change it."""
-    text = _(
-        "This quota was changed not long ago and its effect is observed until %(until)s. A further change before then "
-        "needs an override with a reason of its own."
-    )
-    return text % {"until": limits.told(until)}
+def _grants(project_id: int, resource: str) -> QuerySet[QuotaGrant]:
+    return QuotaGrant.objects.filter(project=project_id, resource=resource)
 
 
 def _check_window(project: Project, resource: str, override: str, now: dt.datetime) -> bool:
-    """Whether `override` is needed; Conflict when it is and is not there."""
-    until = observed_until(project.pk, resource, now)
-    if until is not None and not override:
-        raise Conflict(window_text(until), field="override_reason", code="observation_window")
-    return until is not None
+    return observation.check_window(_grants(project.pk, resource), override, now)
 
 
 # -- steps ------------------------------------------------------------------------------------------------------------
@@ -186,17 +175,12 @@ def _of_now(rows: list[QuotaGrant], now: dt.datetime) -> QuotaGrant | None:
     return next((row for row in rows if row.period.lower <= now), None)
 
 
-def _check_shown(old: QuotaGrant | None, shown: int) -> None:
-    if shown not in (ANY, old.pk if old else NONE):
-        text = _("This quota was changed by somebody else since the preview. Look at a new preview.")
-        raise Conflict(text, code="changed_since_preview")
-
-
 def check_terms(terms: Terms) -> None:
     """Refused, naming the field, when a grant can't be so whatever stands and runs."""
     limits.check_resource(terms.resource)
     limits.check_amount(terms.amount)
     limits.check_amount(terms.guaranteed, "guaranteed")
+    limits.check_renewal(terms.renews, terms.resource)
     limits.check_moment(terms.until, "until")
     limits.check_moment(terms.drain_at, "drain_at")
     if terms.guaranteed > terms.amount:
@@ -205,10 +189,7 @@ def check_terms(terms: Terms) -> None:
         raise Refused(text % values, field="guaranteed", code="above_amount")
     if not 1 <= terms.weight <= MOST_WEIGHT:
         raise Refused(_("Between 1 and %(n)d.") % {"n": MOST_WEIGHT}, field="weight", code="out_of_range")
-    if terms.model and terms.resource not in OF_CARDS:
-        raise Refused(_("Only cards have a model; leave it empty."), field="model", code="not_of_cards")
-    if len(terms.model) > LONGEST_MODEL:
-        raise Refused(_("At most %(n)d characters.") % {"n": LONGEST_MODEL}, field="model", code="too_long")
+    limits.check_model(terms.model, terms.resource)
 
 
 def _check_reasons(act: Act, override: str) -> None:
@@ -220,12 +201,12 @@ def _check_reasons(act: Act, override: str) -> None:
 def _check_against(project: Project, terms: Terms, old: QuotaGrant | None, now: dt.datetime) -> dt.datetime | None:
     """What stands, what runs and what the departments may have; gives the date of the drain."""
     limits.check_later(terms.until, now)
-    since = now if old is None or terms.anew else limits.since_of(old)
+    since = now if old is None or terms.anew else limits.since_of(old, now)
     taken = limits.used([project.pk], terms.resource, terms.model, since)
     drain_at = limits.drain_date(terms.amount, taken, terms.drain_at, now)
     if old is not None and not terms.anew and _same(old, terms, drain_at):
         raise Refused(_("This is what is granted already."), code="no_change")
-    for ceiling in ceilings_over(project.department_id, terms.resource, now):
+    for ceiling in ceilings_over(project.department_id, terms, now):
         if terms.amount > ceiling.amount:
             text = _("The ceiling of department %(department)s is %(n)d.")
             values = {"department": ceiling.department.title, "n": ceiling.amount}
@@ -234,23 +215,26 @@ def _check_against(project: Project, terms: Terms, old: QuotaGrant | None, now: 
 
 
 def _same(old: QuotaGrant, terms: Terms, drain_at: dt.datetime | None) -> bool:
-    names = ("amount", "guaranteed", "weight")
+    names = ("amount", "guaranteed", "weight", "renews")
     same = all(getattr(old, name) == getattr(terms, name) for name in names)
     return same and old.period.upper == terms.until and old.drain_at == drain_at
 
 
-def ceilings_over(department_id: int | None, resource: str, now: dt.datetime) -> list[DepartmentCeiling]:
-    """The ceilings that a project of this department stands under, the root's first."""
-    above = limits.chain(department_id)
-    rows = DepartmentCeiling.objects.filter(department__in=above, resource=resource, period__contains=now)
+def ceilings_over(department_id: int | None, terms: Terms, now: dt.datetime) -> list[DepartmentCeiling]:
+    """The ceilings that such a grant to a project of this department stands under, the root's first: those for every
+    model, and for its own."""
+    above, models = limits.chain(department_id), {"", terms.model}
+    rows = DepartmentCeiling.objects.filter(
+        department__in=above, resource=terms.resource, model__in=models, period__contains=now
+    )
     return sorted(rows.select_related("department"), key=lambda row: above.index(row.department_id))
 
 
 def _check_guarantees(project: Project, terms: Terms, now: dt.datetime) -> None:
     """Under every ceiling the guarantees fit, now and when what was granted before comes back."""
-    for ceiling in ceilings_over(project.department_id, terms.resource, now):
+    for ceiling in ceilings_over(project.department_id, terms, now):
         for at in filter(None, (now, terms.until)):
-            total = limits.guaranteed_below(ceiling.department_id, terms.resource, at)
+            total = limits.guaranteed_below(ceiling.department_id, terms.resource, at, ceiling.model)
             if total > ceiling.amount:
                 text = _("The guarantees in department %(department)s would be %(sum)d together; its ceiling is %(n)d.")
                 values = {"department": ceiling.department.title, "sum": total, "n": ceiling.amount}

@@ -10,11 +10,11 @@ from typing import Final
 
 GRANT_USE: Final = (
     "CROSS JOIN LATERAL (SELECT ledger_projects_use(ARRAY[g.project_id], g.resource, g.model, "
-    "coalesce(g.counted_from, lower(g.period))) AS use) AS u"
+    "ledger_counted_since(g.counted_from, g.period, g.renews)) AS use) AS u"
 )
 CEILING_USE: Final = (
-    "CROSS JOIN LATERAL (SELECT ledger_projects_use(ledger_department_projects(g.department_id), g.resource, '', "
-    "coalesce(g.counted_from, lower(g.period))) AS use) AS u"
+    "CROSS JOIN LATERAL (SELECT ledger_projects_use(ledger_department_projects(g.department_id), g.resource, g.model, "
+    "ledger_counted_since(g.counted_from, g.period, g.renews)) AS use) AS u"
 )
 TAKES_OF: Final = (  # whether an allocation takes of what is limited
     "CASE g.resource WHEN 'whole_nodes' THEN a.form = 'whole' WHEN 'cpu_milli' THEN a.cpu_milli > 0 "
@@ -22,7 +22,6 @@ TAKES_OF: Final = (  # whether an allocation takes of what is limited
     "JOIN ledger_card c ON c.id = s.card_id WHERE s.allocation_id = a.id AND g.model IN ('', c.model)) END"
 )
 TAKES: Final = f"upper_inf(a.period) AND lower(a.period) > lower(g.period) AND {TAKES_OF}"
-TAKES_ANY: Final = TAKES.replace("g.model", "''")
 TAKES_OF_LIMIT: Final = TAKES_OF.replace("g.model", "''").replace("g.resource", "l.resource")
 ABOVE: Final = "g.period @> clock_timestamp() AND u.use > g.amount AND g.drain_at IS NULL"
 UNBOUND: Final = (
@@ -39,13 +38,16 @@ INVARIANTS: Final[dict[str, tuple[str, str]]] = {
     "I14-budget": (
         "no project set more aside than its budget, unless it drains or the budget came later",
         "SELECT g.project_id, g.model, g.amount, u.use FROM ledger_quotagrant g CROSS JOIN LATERAL (SELECT "  # noqa: S608
-        "coalesce(sum((s.memory_mib::bigint * 1000 + s.card_memory_mib - 1) / s.card_memory_mib * CASE "
-        "WHEN a.closing_at IS NULL OR upper_inf(a.period) THEN j.walltime_s ELSE least(j.walltime_s, "
-        "ceil(extract(epoch FROM a.closing_at - lower(a.period)))) END), 0) AS use FROM ledger_allocation a "
+        "ledger_counted_since(g.counted_from, g.period, g.renews) AS since) AS f CROSS JOIN LATERAL (SELECT "
+        "coalesce(sum((s.memory_mib::bigint * 1000 + s.card_memory_mib - 1) / s.card_memory_mib * greatest(0, "
+        "ceil(extract(epoch FROM CASE WHEN a.closing_at IS NULL OR upper_inf(a.period) "
+        "THEN lower(a.period) + j.walltime_s * interval '1 second' "
+        "ELSE least(lower(a.period) + j.walltime_s * interval '1 second', a.closing_at) END "
+        "- greatest(lower(a.period), f.since))))), 0) AS use FROM ledger_allocation a "
         "JOIN ledger_cardshare s ON s.allocation_id = a.id JOIN ledger_card c ON c.id = s.card_id "
         "JOIN ledger_attempt t ON t.id = a.attempt_id JOIN ledger_job j ON j.id = t.job_id "
         "WHERE a.project_id = g.project_id AND g.model IN ('', c.model) "
-        "AND a.period && tstzrange(coalesce(g.counted_from, lower(g.period)), NULL)) AS u "
+        "AND a.period && tstzrange(f.since, NULL)) AS u "
         f"WHERE {ABOVE} AND g.resource = 'card_milli_s' "
         f"AND EXISTS (SELECT 1 FROM ledger_allocation a WHERE a.project_id = g.project_id AND {TAKES})",
     ),
@@ -59,7 +61,7 @@ INVARIANTS: Final[dict[str, tuple[str, str]]] = {
         f"SELECT g.department_id, g.resource, g.amount, u.use FROM ledger_departmentceiling g {CEILING_USE} "  # noqa: S608
         f"WHERE {ABOVE} AND g.resource <> 'card_milli_s' "
         "AND EXISTS (SELECT 1 FROM ledger_allocation a WHERE a.project_id = "
-        f"ANY (ledger_department_projects(g.department_id)) AND {TAKES_ANY})",
+        f"ANY (ledger_department_projects(g.department_id)) AND {TAKES})",
     ),
     "I14-ceiling-bound": (
         "no ceiling takes more to be free than is",

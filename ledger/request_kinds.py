@@ -170,7 +170,8 @@ class Quota(Kind):
     def carry_out(self, request: ProjectRequest, act: Act) -> Project:
         here, terms = _project(request), self._terms(request.details)
         if (now := self._now(here, terms)) is not None:
-            terms = replace(terms, guaranteed=now.guaranteed, weight=now.weight, until=now.period.upper)
+            kept: dict[str, Any] = {"guaranteed": now.guaranteed, "weight": now.weight, "renews": now.renews}
+            terms = replace(terms, until=now.period.upper, **kept)
         quota.set_inside(here, terms, act, override=act.reason)
         return here
 

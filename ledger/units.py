@@ -6,17 +6,13 @@ Where it is not known yet which card it will be, the least that it can take is t
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
-from ledger.vocabulary import COMPUTE_UNITS, AskForm, Resource
+from ledger.mig import slice_of
+from ledger.vocabulary import AskForm, Resource
 
 CARD: Final = 1000  # milli-cards
-MIB_PER_GB: Final = 1024
-MEMORY_SLICES: Final = 8  # of a card that MIG divides (NVIDIA MIG User Guide, "GPU instance profiles")
-COMPUTE_SLICES: Final = 7
-PROFILE: Final = re.compile(r"([1-7])g\.([0-9]{1,4})gb")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,28 +35,6 @@ class Request:
     cpu_milli: int = 0
     host_memory_mib: int = 0
     walltime_s: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """A MIG profile on a card: so much of its memory in MiB and of its compute in thousandths."""
-
-    memory_mib: int
-    compute_milli: int
-
-
-def slice_of(profile: str, card_memory_mib: int) -> Slice:
-    """What a profile such as 3g.40gb is on a card of this size. ValueError when no such slice is cut from it.
-
-    Profiles name rounded gigabytes; what is given are whole eighths of the memory and sevenths of the compute."""
-    match = PROFILE.fullmatch(profile)
-    if match is None:
-        raise ValueError(f"{profile!r} is not the name of a MIG profile, such as 1g.10gb")
-    compute, gigabytes = int(match[1]), int(match[2])
-    eighths = round(gigabytes * MIB_PER_GB * MEMORY_SLICES / card_memory_mib)
-    if not 1 <= eighths <= MEMORY_SLICES or compute > COMPUTE_SLICES:
-        raise ValueError(f"no slice {profile} is cut from a card of {card_memory_mib} MiB")
-    return Slice(card_memory_mib * eighths // MEMORY_SLICES, -(-COMPUTE_UNITS * compute // COMPUTE_SLICES))
 
 
 def card_milli(memory_mib: int, card_memory_mib: int) -> int:

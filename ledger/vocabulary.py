@@ -218,6 +218,14 @@ class Resource(StrEnum):
     CARD_MILLI_S = "card_milli_s"  # milli-card-seconds: set aside at the start for the whole walltime
 
 
+class Renewal(StrEnum):
+    """How often a budget starts anew, by the calendar of UTC."""
+
+    MONTH = "month"
+    QUARTER = "quarter"
+    YEAR = "year"
+
+
 OF_CARDS: Final = frozenset({Resource.CARD_MILLI, Resource.CARD_MEMORY_MIB, Resource.CARD_MILLI_S})  # by model, too
 AT_ONCE: Final = frozenset(Resource) - {Resource.CARD_MILLI_S}
 

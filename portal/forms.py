@@ -15,12 +15,13 @@ from django import forms
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.http import QueryDict
+from django.utils.translation import gettext, pgettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import pgettext_lazy
 
 from ledger.models import Card, Project, User, Zone
 from ledger.reasons import LONGEST_REASON
 from portal import labels
+from scheduler import slices
 
 BIG: Final = 2**31 - 1
 # JobInput's field -> the field of the page, where the names differ
@@ -96,6 +97,14 @@ class SubmitForm(forms.Form):
         label=_("Memory of each card (MiB)"), initial=0, min_value=0, max_value=BIG, help_text=_("0: the whole card.")
     )
     model = forms.ChoiceField(label=_("Card model"), required=False)
+    profile = forms.ChoiceField(
+        label=_("A slice as large as a MIG profile"),
+        required=False,
+        help_text=_(
+            "Of a container, instead of the memory. Reserved as a share of this size; the card is not switched to MIG "
+            "mode by any driver yet."
+        ),
+    )
     then_form = forms.ChoiceField(
         label=_("If it waits, also accept"),
         required=False,
@@ -163,11 +172,12 @@ class SubmitForm(forms.Form):
     preemptible = forms.BooleanField(label=_("May be stopped for more urgent work"), required=False)
     simulated = forms.BooleanField(label=_("Simulated: run on make-believe hardware only"), required=False)
 
-    def __init__(self, *args: Any, projects: Iterable[Project], models: Iterable[str], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, projects: Iterable[Project], cards: slices.Sizes, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.projects = list(projects)
         choices_of(self, "project").choices = [(p.slug, f"{p.title} ({p.slug})") for p in self.projects]
-        choices_of(self, "model").choices = [("", _("any")), *((m, m) for m in models)]
+        choices_of(self, "model").choices = [("", _("any")), *((m, m) for m in cards)]
+        choices_of(self, "profile").choices = [("", pgettext_lazy("slice", "none")), *slice_choices(cards)]
         style(self)
 
     def clean_command(self) -> list[str]:
@@ -208,6 +218,8 @@ class SubmitForm(forms.Form):
         data = self.cleaned_data
         wish = {name: data[name] for name in ("nodes", "cards_per_node", "memory_mib", "model")}
         asks: list[dict[str, Any]] = [{"form": data["form"], **wish}]
+        if data["profile"]:
+            asks[0]["profile"] = data["profile"]
         if data["then_form"]:
             asks.append({"form": data["then_form"], **wish, "after_s": data["then_after_min"] * 60})
         return asks
@@ -329,6 +341,22 @@ class AccountForm(forms.ModelForm):  # type: ignore[type-arg]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         style(self)
+
+
+def slice_choices(cards: slices.Sizes) -> list[tuple[str, str]]:
+    """The MIG profiles that cards know, each with what it is on them."""
+    return [(profile, f"{profile}: {_slice_words(cuts)}") for profile, cuts in slices.cuts(cards).items()]
+
+
+def _slice_words(cuts: Iterable[slices.Cut]) -> str:
+    models: dict[tuple[int, int], list[str]] = {}
+    for cut in cuts:
+        models.setdefault((cut.memory_mib, cut.compute_milli), []).append(cut.model)
+    return pgettext("separator", "; ").join(
+        gettext("%(mib)d MiB and %(milli)d/1000 of the compute (%(models)s)")
+        % {"mib": mib, "milli": milli, "models": ", ".join(names)}
+        for (mib, milli), names in models.items()
+    )
 
 
 def card_models(*, simulated: bool | None = None) -> list[str]:

@@ -37,6 +37,7 @@ TOGETHER: Final[Mapping[Distance, Text]] = {
 GIVEN_UP: Final[Mapping[str, Any]] = {
     "reproducible": _lazy("not reproducible"),
     "like_job": _lazy("like no other job"),
+    "profile": _lazy("no MIG profile"),
 }
 
 

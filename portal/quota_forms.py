@@ -11,10 +11,12 @@ from typing import Any, Final
 from django import forms
 from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from ledger.departments import LONGEST_SLUG, LONGEST_TITLE, Cap
+from ledger.limits import LONGEST_MODEL
 from ledger.models import Department, Project, QuotaGrant, User
-from ledger.quota import LONGEST_MODEL, MOST_WEIGHT, Terms
+from ledger.quota import MOST_WEIGHT, Terms
 from ledger.reasons import LONGEST_REASON
 from ledger.vocabulary import AT_ONCE, Resource
 from portal import labels, quota_words
@@ -36,6 +38,18 @@ def _moment(label: Any, help_text: Any = "") -> forms.DateTimeField:
 def _drain_at() -> forms.DateTimeField:
     hint = _("Only for a limit below what runs: the date from which jobs are ended until it fits.")
     return _moment(_("Jobs are ended from"), hint)
+
+
+def _renews() -> forms.ChoiceField:
+    return forms.ChoiceField(
+        label=_("Starts anew"),
+        required=False,
+        choices=lambda: [
+            ("", pgettext_lazy("starts anew", "never")),
+            *((str(word), text) for word, text in quota_words.RENEWALS.items()),
+        ],
+        help_text=_("Card-hours alone, by the calendar of UTC. What runs over the boundary counts on each side."),
+    )
 
 
 def _resources(known: Iterable[Resource] = Resource) -> list[tuple[str, labels.Text]]:
@@ -77,6 +91,7 @@ class GrantForm(AmountForm):
     weight = forms.IntegerField(
         label=_("Weight above the guarantee"), initial=1, min_value=1, max_value=MOST_WEIGHT, required=False
     )
+    renews = _renews()
     until = _moment(_("Until"), _("Afterwards what was granted before comes back. Empty: for good."))
     drain_at = _moment(
         _("Jobs are ended from"),
@@ -107,6 +122,7 @@ class GrantForm(AmountForm):
             until=data["until"],
             drain_at=data["drain_at"],
             anew=data["anew"],
+            renews=data["renews"],
         )
 
 
@@ -134,6 +150,7 @@ class AskQuotaForm(AmountForm):
     def _told(self, grant: QuotaGrant) -> str:
         model = f" ({grant.model})" if grant.model else ""
         now = quota_words.told(grant.resource, grant.amount)
+        now += f" {quota_words.RENEWALS[grant.renews]}" if grant.renews else ""
         return _("%(what)s, now %(amount)s") % {
             "what": f"{labels.text('resource', grant.resource)}{model}",
             "amount": now,
@@ -208,18 +225,35 @@ class CeilingForm(AmountForm):
     """Empty amount: no ceiling any more."""
 
     resource = forms.ChoiceField(label=_("Of what"), choices=_resources)
+    model = forms.ChoiceField(label=_("Only cards of the model"), required=False)
     amount = _amount(_("At most"), required=False, help_text=_("Empty: no ceiling any more."))
+    renews = _renews()
     drain_at = _moment(
         _("Jobs are ended from"),
         _("Only for a limit below what runs: the date from which jobs are ended until it fits."),
     )
     anew = forms.BooleanField(label=_("Card-hours count anew from now on"), required=False)
-    reason = _reason()
+
+    def __init__(self, *args: Any, models: Iterable[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        choices_of(self, "model").choices = [("", _("every model")), *((m, m) for m in models)]
+        style(self)
+
+    @property
+    def lifts(self) -> bool:
+        return self.cleaned_data["amount"] is None
 
     @property
     def cap(self) -> Cap:
         data = self.cleaned_data
-        return Cap(Resource(data["resource"]), data["amount"], data["drain_at"], data["anew"])
+        names = ("drain_at", "anew", "renews", "model")
+        return Cap(Resource(data["resource"]), data["amount"] or 0, **{name: data[name] for name in names})
+
+
+class ConfirmCeilingForm(ConfirmGrantForm):
+    """As that of a grant, with the ceiling's own words."""
+
+    reason = _reason(help_text=_("It is kept with the ceiling and in the audit trail."))
 
 
 def members_of(project: Project) -> list[User]:
@@ -231,5 +265,5 @@ def initial_terms(resource: str, model: str, terms: Terms | None) -> dict[str, A
     values: dict[str, Any] = {"resource": resource, "model": model}
     if terms is not None:
         values |= {name: quota_words.people_units(resource, getattr(terms, name)) for name in ("amount", "guaranteed")}
-        values |= {"weight": terms.weight, "until": terms.until}
+        values |= {"weight": terms.weight, "until": terms.until, "renews": terms.renews}
     return values

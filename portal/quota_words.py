@@ -8,7 +8,7 @@ from typing import Final
 
 from django.utils.translation import pgettext_lazy
 
-from ledger.vocabulary import Refusal, Resource
+from ledger.vocabulary import Refusal, Renewal, Resource
 from portal.labels import Text
 
 FACTORS: Final[Mapping[str, int]] = {  # of the book's unit in one of the people's
@@ -37,6 +37,11 @@ WHOSE: Final[Mapping[str, Text]] = {  # whose limit it is
     Refusal.QUOTA: pgettext_lazy("limit", "the project's quota"),
     Refusal.CEILING: pgettext_lazy("limit", "the department's ceiling"),
     Refusal.MEMBER_LIMIT: pgettext_lazy("limit", "your own limit"),
+}
+RENEWALS: Final[Mapping[str, Text]] = {  # how often a budget starts anew
+    Renewal.MONTH: pgettext_lazy("starts anew", "each calendar month"),
+    Renewal.QUARTER: pgettext_lazy("starts anew", "each quarter of the calendar"),
+    Renewal.YEAR: pgettext_lazy("starts anew", "each calendar year"),
 }
 DECIMALS: Final = 3
 MOST_DIGITS: Final = 18

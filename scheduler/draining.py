@@ -65,7 +65,7 @@ class Holding:
 
 def holdings(row: Timed) -> list[Holding]:
     """What is open under a grant or a ceiling."""
-    values: dict[str, Any] = {"projects": _projects(row), "resource": row.resource, "model": _model(row)}
+    values: dict[str, Any] = {"projects": _projects(row), "resource": row.resource, "model": row.model}
     with connection.cursor() as cursor:
         cursor.execute(HOLDING, values)
         return [Holding(*found) for found in cursor.fetchall()]
@@ -104,15 +104,11 @@ def _most(largest_first: Sequence[Holding], count: int, without: Holding) -> int
 
 def over(row: Timed) -> int:
     """How much more is used than may be; 0 or less when it fits."""
-    return limits.used(_projects(row), row.resource, _model(row), limits.since_of(row)) - row.amount
+    return limits.used(_projects(row), row.resource, row.model, limits.since_of(row, database_now())) - row.amount
 
 
 def _projects(row: Timed) -> list[int]:
     return [row.project_id] if isinstance(row, QuotaGrant) else limits.projects_below(row.department_id)
-
-
-def _model(row: Timed) -> str:
-    return row.model if isinstance(row, QuotaGrant) else ""
 
 
 def drain_all() -> dict[str, Any]:

@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from ledger.errors import Refused
 from ledger.models import Job, User
 from ledger.vocabulary import Distance, Span
+from scheduler import slices
 from scheduler.engine.fingerprint import likeness
 from scheduler.engine.near import REQUIRED
 from scheduler.engine.topology import LEVELS
@@ -25,8 +26,10 @@ OF_THE_PAGE: Final = ("project", FIELD)  # of a JobInput, written to the job in 
 
 
 def columns(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of the job that `data`, a validated JobInput, makes; its project apart. Refused as `placed_like`."""
+    """The columns of the job that `data`, a validated JobInput, makes; its project apart. Refused as `placed_like` and
+    `slices.asks_of`."""
     values = {name: value for name, value in data.items() if name not in OF_THE_PAGE}
+    values["asks"] = slices.asks_of(data["asks"], data["simulated"])
     pk = data.get(FIELD)
     return values | ({"like_job_id": pk, "like": asdict(placed_like(pk))} if pk is not None else {})
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ledger.models import Job, Zone
 from ledger.vocabulary import AskForm, Distance, Form, Interconnect
-from scheduler import snapshot
+from scheduler import slices, snapshot
 from scheduler.engine.feasible import could_ever
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.hardware import hardware_of
@@ -90,7 +90,8 @@ def impossible(job: Job) -> Impossible | None:
         if not all(desk.answer(view, ask).never for ask in view.asks):
             return None
         found = tuple(limits(nodes, view))
-        return Impossible(found, _nearest(desk, view, found))
+        nearest = _nearest(desk, view, found)
+        return Impossible(found, nearest and replace(nearest, change=whole_change(job, nearest.change)))
 
 
 def _empty_fleet() -> Fleet:
@@ -246,6 +247,15 @@ def _smaller(job: JobView) -> Iterator[dict[str, Any]]:
         yield {"cpu_milli": job.cpu_milli // 2}
     if job.host_memory_mib > 1:
         yield {"host_memory_mib": job.host_memory_mib // 2}
+
+
+def whole_change(job: Job, change: Mapping[str, Any]) -> Mapping[str, Any]:
+    """All that a person changes who follows a change: what asked for a slice of a card asks for its memory alone once
+    it may be on other cards, in another form or smaller."""
+    ask = job.asks[0]
+    if not ask.get(slices.FIELD) or not slices.MADE_OF & change.keys():
+        return change
+    return {slices.FIELD: "", "memory_mib": ask["memory_mib"], "model": ask["model"], **change}
 
 
 def changed_by(job: JobView, change: Mapping[str, Any]) -> JobView:

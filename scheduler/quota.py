@@ -3,6 +3,7 @@ work: the database decides at commit."""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,32 +11,35 @@ from typing import Any, Final, Protocol
 
 from django.db import connection
 
+from ledger import renewal
+from ledger.clock import database_now
 from ledger.models import Card, Job, Node
 from ledger.opening import AttemptOrder
-from ledger.units import Request, card_milli, units
-from ledger.vocabulary import OF_CARDS, Form, Refusal, Resource
-from scheduler import snapshot
+from ledger.units import NodeClass, Request, card_milli, units
+from ledger.vocabulary import OF_CARDS, AskForm, Form, Refusal, Resource
+from scheduler import slices, snapshot
 from scheduler.engine.types import Ask, JobView
 from scheduler.snapshot import QueuedJob
 
 REFUSALS: Final = (Refusal.QUOTA, Refusal.CEILING, Refusal.MEMBER_LIMIT)
 LEFT: Final = """
-SELECT 'quota', ARRAY[g.project_id], NULL::bigint, g.resource, g.model, g.amount, g.amount - {grant}
+SELECT 'quota', ARRAY[g.project_id], NULL::bigint, g.resource, g.model, g.amount, g.amount - {grant}, g.renews
 FROM ledger_quotagrant g WHERE g.period @> clock_timestamp() AND g.project_id = ANY (%(projects)s::bigint[])
 UNION ALL
-SELECT 'ceiling', p.ids, NULL, c.resource, '', c.amount, c.amount - {ceiling}
+SELECT 'ceiling', p.ids, NULL, c.resource, c.model, c.amount, c.amount - {ceiling}, c.renews
 FROM ledger_departmentceiling c CROSS JOIN LATERAL (SELECT array_agg(x.id) AS ids FROM ledger_project x
     WHERE x.id = ANY (%(projects)s::bigint[]) AND c.department_id = ANY (ledger_department_chain(x.department_id))) AS p
 WHERE c.period @> clock_timestamp() AND p.ids IS NOT NULL
 UNION ALL
-SELECT 'member_limit', ARRAY[l.project_id], l.user_id, l.resource, '', l.amount, l.amount - {limit}
+SELECT 'member_limit', ARRAY[l.project_id], l.user_id, l.resource, '', l.amount, l.amount - {limit}, ''
 FROM ledger_memberlimit l WHERE l.project_id = ANY (%(projects)s::bigint[])
 """
 EXACTLY: Final = {  # summed over all that is open
     "grant": "CASE WHEN g.model = '' AND g.resource <> 'card_milli_s' THEN ledger_quota_used(g.project_id, g.resource) "
-    "ELSE ledger_projects_use(ARRAY[g.project_id], g.resource, g.model, coalesce(g.counted_from, lower(g.period))) END",
-    "ceiling": "ledger_projects_use(ledger_department_projects(c.department_id), c.resource, '', "
-    "coalesce(c.counted_from, lower(c.period)))",
+    "ELSE ledger_projects_use(ARRAY[g.project_id], g.resource, g.model, "
+    "ledger_counted_since(g.counted_from, g.period, g.renews)) END",
+    "ceiling": "ledger_projects_use(ledger_department_projects(c.department_id), c.resource, c.model, "
+    "ledger_counted_since(c.counted_from, c.period, c.renews))",
     "limit": "ledger_member_used(l.project_id, l.user_id, l.resource)",
 }
 SURELY: Final = {  # by the upper bound that each keeps of its use
@@ -63,6 +67,7 @@ class Limit:
     model: str
     amount: int
     left: int
+    renews: str = ""
 
     def takes(self, needs: Needs) -> int:
         return needs.get((self.resource, self.model), 0)
@@ -75,7 +80,8 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a job takes of one limit, of which `left` is left of `amount` now. Not `exact`: at least."""
+    """What a job takes of one limit, of which `left` is left of `amount` now. Not `exact`: at least. `renews_on`: when
+    a budget starts anew."""
 
     refusal: Refusal
     resource: str
@@ -84,6 +90,7 @@ class Claim:
     left: int
     amount: int
     exact: bool
+    renews_on: dt.datetime | None = None
 
 
 class Limits:
@@ -212,10 +219,14 @@ def at_least(job: JobView, ask: Ask, walltime_s: int = 0) -> dict[Resource, int]
 
 
 def needs_of(job: JobView, ask: Ask, walltime_s: int) -> Needs:
-    found = at_least(job, ask, walltime_s)
+    return _named(at_least(job, ask, walltime_s), ask.model)
+
+
+def _named(found: Mapping[Resource, int], model: str) -> Needs:
+    """What is of cards counts for their model too."""
     needs = {(str(resource), ""): need for resource, need in found.items()}
-    if ask.model:
-        needs |= {(str(resource), ask.model): found[resource] for resource in OF_CARDS}
+    if model:
+        needs |= {(str(resource), model): found[resource] for resource in OF_CARDS}
     return needs
 
 
@@ -258,12 +269,50 @@ def claims(job: Job, spots: Sequence[Spot] = ()) -> list[Claim]:
     limits = Limits([job.project_id])
     if not limits.all:
         return []
-    view = snapshot.job_view(job)
-    needs = _needs_there(job, spots) if spots else needs_of(view, view.asks[0], job.walltime_s)
+    needs, exact = (_needs_there(job, spots), True) if spots else _needs_before(job)
+    found = limits.of(job.project_id, job.by_id)
+    now = database_now() if any(one.renews for one in found) else None
     return [
-        Claim(one.refusal, one.resource, one.model, one.takes(needs), one.left, one.amount, bool(spots))
-        for one in limits.of(job.project_id, job.by_id)
+        Claim(
+            one.refusal,
+            one.resource,
+            one.model,
+            one.takes(needs),
+            one.left,
+            one.amount,
+            exact,
+            renewal.next_start(one.renews, now) if now else None,
+        )
+        for one in found
     ]
+
+
+def _needs_before(job: Job) -> tuple[Needs, bool]:
+    """What the first ask takes, and whether the job takes exactly that: of a slice it is known before it is known
+    where."""
+    view, first = snapshot.job_view(job), _of_slice(job, job.asks[0])
+    if first is None:
+        return needs_of(view, view.asks[0], job.walltime_s), False
+    return _named(first, job.asks[0]["model"]), len(job.asks) == 1
+
+
+def _of_slice(job: Job, ask: Mapping[str, Any]) -> dict[Resource, int] | None:
+    """None for what is no slice, and where the cards of its model are not all of one size."""
+    if not ask.get(slices.FIELD):
+        return None
+    all_mib = slices.sizes(job.simulated).get(ask["model"], ())
+    if len(all_mib) != 1:
+        return None
+    request = Request(
+        AskForm(ask["form"]),
+        nodes=ask["nodes"],
+        cards_per_node=ask["cards_per_node"],
+        profile=ask[slices.FIELD],
+        cpu_milli=job.cpu_milli,
+        host_memory_mib=job.host_memory_mib,
+        walltime_s=job.walltime_s,
+    )
+    return units(request, NodeClass(ask["cards_per_node"], all_mib[0]))
 
 
 def _needs_there(job: Job, spots: Sequence[Spot]) -> Needs:

@@ -17,7 +17,7 @@ from ledger.clock import database_now
 from ledger.fields import Interval
 from ledger.models import HeadroomReserve, InventoryVersion, Job
 from ledger.vocabulary import AskForm, Distance, Form, Interconnect, JobKind, Span
-from scheduler import standings, warm, workload
+from scheduler import slices, standings, warm, workload
 from scheduler.changes import Stand, between, stand
 from scheduler.durations import Durations, kin
 from scheduler.engine.demand import workloads
@@ -297,7 +297,9 @@ def _queued(row: Sequence[Any], warm_ids: frozenset[int]) -> QueuedJob:
 
 
 def _ask(values: Mapping[str, Any]) -> Ask:
-    return Ask(**{**values, "form": AskForm(values["form"])})
+    """A slice is memory, compute and a model; what it was called is for people."""
+    known = {name: value for name, value in values.items() if name != slices.FIELD}
+    return Ask(**{**known, "form": AskForm(values["form"])})
 
 
 @lru_cache(1_000)

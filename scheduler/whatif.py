@@ -32,7 +32,7 @@ from scheduler.engine.types import (
     Stay,
     Waiting,
 )
-from scheduler.possible import Limit, Sooner, changed_by, fleet_lock, limits, variants
+from scheduler.possible import Limit, Sooner, changed_by, fleet_lock, limits, variants, whole_change
 
 SEED: Final = 1
 MOST_SOONER: Final = 4
@@ -113,6 +113,7 @@ class _Question:
     """One job against one snapshot."""
 
     def __init__(self, job: Job) -> None:
+        self.asked = job
         self.now = database_now()
         self.at = self.now.timestamp()
         self.views = snapshot.node_views()
@@ -264,7 +265,7 @@ class _Question:
             members = desk.answer(changed, changed.asks[0]).members
             if members:
                 found += 1
-                yield Sooner(change, self._spots([members[0][1]])[0].hostname)
+                yield Sooner(whole_change(self.asked, change), self._spots([members[0][1]])[0].hostname)
             if found == MOST_SOONER:
                 return
 

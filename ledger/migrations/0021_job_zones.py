@@ -18,7 +18,7 @@ GUARD = GUARD_BACK.replace(
 
 
 class Migration(migrations.Migration):
-    dependencies = [("ledger", "0017_long_queues")]
+    dependencies = [("ledger", "0020_cheaper_shares")]
     operations = [
         migrations.AddField(
             model_name="job",

@@ -12,7 +12,17 @@ from django.db.models import Q
 from ledger.fields import period_field
 from ledger.models.people import User
 from ledger.models.projects import Department, Project
-from ledger.vocabulary import AT_ONCE, OF_CARDS, Resource
+from ledger.vocabulary import AT_ONCE, OF_CARDS, Renewal, Resource
+
+
+def _renews() -> models.CharField[str, str]:
+    """Of a budget: with which period of the calendar it starts anew; "" = never."""
+    return models.CharField(max_length=8, default="", blank=True, choices=[("", ""), *((r, r) for r in Renewal)])
+
+
+def _renews_only_budgets(name: str) -> models.CheckConstraint:
+    renews = Q(renews__in=list(Renewal), resource=Resource.CARD_MILLI_S)
+    return models.CheckConstraint(condition=Q(renews="") | renews, name=name)
 
 
 class QuotaGrant(models.Model):
@@ -20,7 +30,9 @@ class QuotaGrant(models.Model):
 
     `guaranteed` of it is the project's own; what is above may be lent by others, in proportion to `weight`, and taken
     back. With a `model` it is about cards of that model alone. A budget (Resource.CARD_MILLI_S) counts what has ended
-    since `counted_from`, so that a change of its amount forgets nothing."""
+    since `counted_from`, so that a change of its amount forgets nothing; one that `renews` counts from the start of the
+    present month, quarter or year of UTC at the earliest: what was used before no longer counts, and of what runs over
+    the boundary only the time after it."""
 
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="quota_grants")
     resource = models.CharField(max_length=24, choices=[(r, r) for r in Resource])
@@ -30,6 +42,7 @@ class QuotaGrant(models.Model):
     weight = models.PositiveSmallIntegerField(default=1)
     period = period_field()
     counted_from = models.DateTimeField(null=True)  # of a budget; null = the period's start
+    renews = _renews()
     drain_at = models.DateTimeField(null=True)  # from then on jobs are ended until what runs fits
     reason = models.CharField(max_length=500)
     by = models.ForeignKey(User, on_delete=models.PROTECT)
@@ -58,6 +71,7 @@ class QuotaGrant(models.Model):
                 condition=Q(model="") | Q(resource__in=sorted(OF_CARDS)), name="grant_of_a_model_is_of_cards"
             ),
             models.CheckConstraint(condition=Q(period__isempty=False), name="grant_period_not_empty"),
+            _renews_only_budgets("grant_that_renews_is_a_budget"),
         ]
 
     def __str__(self) -> str:
@@ -69,9 +83,11 @@ class DepartmentCeiling(models.Model):
 
     department = models.ForeignKey(Department, on_delete=models.PROTECT, related_name="ceilings")
     resource = models.CharField(max_length=24, choices=[(r, r) for r in Resource])
+    model = models.CharField(max_length=64, default="", blank=True)  # "" = cards of every model
     amount = models.BigIntegerField()
     period = period_field()
     counted_from = models.DateTimeField(null=True)  # as of a grant
+    renews = _renews()
     drain_at = models.DateTimeField(null=True)
     reason = models.CharField(max_length=500)
     by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
@@ -85,12 +101,17 @@ class DepartmentCeiling(models.Model):
                 expressions=[
                     ("department", RangeOperators.EQUAL),
                     ("resource", RangeOperators.EQUAL),
+                    ("model", RangeOperators.EQUAL),
                     ("period", RangeOperators.OVERLAPS),
                 ],
             ),
             models.CheckConstraint(condition=Q(amount__gte=0), name="ceiling_not_negative"),
+            models.CheckConstraint(
+                condition=Q(model="") | Q(resource__in=sorted(OF_CARDS)), name="ceiling_of_a_model_is_of_cards"
+            ),
             models.CheckConstraint(condition=Q(resource__in=list(Resource)), name="ceiling_resource_known"),
             models.CheckConstraint(condition=Q(period__isempty=False), name="ceiling_period_not_empty"),
+            _renews_only_budgets("ceiling_that_renews_is_a_budget"),
         ]
 
     def __str__(self) -> str:

@@ -20,10 +20,11 @@ from rest_framework.response import Response
 from ledger import quota, roles
 from ledger.acts import Act
 from ledger.clock import database_now
+from ledger.limits import LONGEST_MODEL
 from ledger.models import MemberLimit, Project, QuotaGrant
-from ledger.quota import LONGEST_MODEL, Terms
+from ledger.quota import Terms
 from ledger.reasons import LONGEST_REASON
-from ledger.vocabulary import Resource
+from ledger.vocabulary import Renewal, Resource
 from portal.api import policy_answers
 from portal.api.fields import Choice, Instant, StrictBoolean, Text, WholeNumber
 from portal.api.filters import choice, clean_text
@@ -42,7 +43,7 @@ def _iso(moment: Any) -> str | None:
 
 def grant_answer(row: GrantRow) -> dict[str, Any]:
     grant = row.grant
-    names = ("resource", "model", "amount", "guaranteed", "weight", "reason")
+    names = ("resource", "model", "amount", "guaranteed", "weight", "renews", "reason")
     return {
         "id": grant.pk,
         "project": grant.project.slug,
@@ -50,6 +51,7 @@ def grant_answer(row: GrantRow) -> dict[str, Any]:
         "used": row.used,
         "since": _iso(grant.period.lower),
         "until": _iso(grant.period.upper),
+        "renews_on": _iso(row.renews_on),
         "drain_at": _iso(grant.drain_at),
         "observed_until": _iso(row.observed_until),
     }
@@ -57,13 +59,21 @@ def grant_answer(row: GrantRow) -> dict[str, Any]:
 
 def ceiling_answer(row: CeilingRow) -> dict[str, Any]:
     ceiling = row.ceiling
-    about = {"department": ceiling.department.slug, "resource": ceiling.resource, "amount": ceiling.amount}
-    return about | {"used": row.used, "drain_at": _iso(ceiling.drain_at)}
+    names = ("resource", "model", "amount")
+    return {
+        "department": ceiling.department.slug,
+        **{name: getattr(ceiling, name) for name in names},
+        "used": row.used,
+        "renews": ceiling.renews,
+        "renews_on": _iso(row.renews_on),
+        "drain_at": _iso(ceiling.drain_at),
+    }
 
 
 def claim_answer(claim: Claim) -> dict[str, Any]:
     names = ("resource", "model", "takes", "left", "amount", "exact")
-    return {"limit": str(claim.refusal), **{name: getattr(claim, name) for name in names}}
+    about = {"limit": str(claim.refusal), **{name: getattr(claim, name) for name in names}}
+    return about | {"renews_on": _iso(claim.renews_on)}
 
 
 @extend_schema(tags=["quota"])
@@ -103,6 +113,7 @@ class GrantInput(Strict):
     amount = WholeNumber(required=False, min_value=0, max_value=2**53)
     guaranteed = WholeNumber(default=0, min_value=0, max_value=2**53)
     weight = WholeNumber(default=1, min_value=1, max_value=quota.MOST_WEIGHT)
+    renews = Choice(["", *(renewal.value for renewal in Renewal)], default="", allow_blank=True)
     until = Instant(default=None, allow_null=True)
     drain_at = Instant(default=None, allow_null=True)
     anew = StrictBoolean(default=False)
@@ -117,7 +128,7 @@ class GrantInput(Strict):
     @property
     def terms(self) -> Terms:
         data = self.validated_data
-        names = ("amount", "guaranteed", "weight", "model", "until", "drain_at", "anew")
+        names = ("amount", "guaranteed", "weight", "model", "renews", "until", "drain_at", "anew")
         return Terms(resource=Resource(data["resource"]), **{name: data[name] for name in names})
 
 

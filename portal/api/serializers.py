@@ -9,6 +9,7 @@ from typing import Any
 from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 
+from ledger import mig
 from ledger.errors import Refused
 from ledger.vocabulary import (
     DENIED_ENVIRONMENT_PREFIXES,
@@ -18,7 +19,7 @@ from ledger.vocabulary import (
     JobKind,
 )
 from portal.api.fields import Argument, Choice, Facts, Instant, Items, StrictBoolean, Text, WholeNumber
-from scheduler import likeness
+from scheduler import likeness, slices
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
@@ -87,6 +88,15 @@ class AskInput(Strict):
     after_s = WholeNumber(default=0, min_value=0, max_value=YEAR_S)
     model = Text(default="", allow_blank=True, max_length=64)
     compute_milli = WholeNumber(default=0, min_value=0, max_value=1000)
+    profile = Text(default="", allow_blank=True, max_length=16)  # of MIG: a container's share as large as that
+
+    def validate_profile(self, profile: str) -> str:
+        if profile and profile not in mig.KNOWN:
+            raise serializers.ValidationError(
+                _("%(name)s is no MIG profile that is known here; profiles are called 1g.10gb or 3g.40gb.")
+                % {"name": ascii(profile)}
+            )
+        return profile
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         form = attrs["form"]
@@ -105,7 +115,23 @@ class AskInput(Strict):
             and (attrs["memory_mib"] or attrs["compute_milli"])
         ):
             raise serializers.ValidationError({"memory_mib": _("Without cards there is no card memory to ask for.")})
+        if attrs["profile"]:
+            _check_slice(attrs)
+        else:
+            del attrs["profile"]
         return attrs
+
+
+def _check_slice(attrs: dict[str, Any]) -> None:
+    if attrs["form"] != AskForm.CONTAINER:
+        message = _("Only a container is a slice of a card: choose the form container, or leave the profile out.")
+    elif attrs["memory_mib"] or attrs["compute_milli"]:
+        message = _("A profile says how much memory and compute it has: ask for no other amount beside it (0).")
+    elif not attrs["cards_per_node"]:
+        message = _("Without cards there is no card to take a slice of.")
+    else:
+        return
+    raise serializers.ValidationError({"profile": message})
 
 
 class JobInput(Strict):
@@ -114,7 +140,7 @@ class JobInput(Strict):
     project = Text(max_length=50)
     name = Text(max_length=200)
     kind = Choice([k.value for k in JobKind], default=JobKind.OTHER.value)
-    asks = Items(child=AskInput(), min_length=1, most=8)
+    asks = Items(child=AskInput(), min_length=1, most=slices.MOST_ASKS)
     cpu_milli = WholeNumber(default=500, min_value=1, max_value=4_096_000)
     host_memory_mib = WholeNumber(default=512, min_value=0, max_value=MIB_LIMIT)
     interconnect = Choice([i.value for i in Interconnect], default=Interconnect.ANY.value)
@@ -180,6 +206,7 @@ class JobInput(Strict):
             raise serializers.ValidationError({"reproducible": message})
         try:
             likeness.check(attrs, self.context["user"])
+            slices.asks_of(attrs["asks"], attrs["simulated"])  # asked again when the job is made
         except Refused as refused:
             raise serializers.ValidationError(_at(refused.field, str(refused)), code=refused.code) from None
         return attrs

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 from django import template
+from django.utils.formats import date_format
 
 from portal import quota_words
 from portal.labels import Text
@@ -20,6 +23,17 @@ def amount(value: int | str | None, resource: str) -> str:
 def number(value: int | str | None, resource: str) -> str:
     """Without it."""
     return quota_words.number(resource, value) if isinstance(value, int) else "—"
+
+
+@register.filter
+def renewal(renews: str) -> Text:
+    return quota_words.RENEWALS.get(renews, renews)
+
+
+@register.filter
+def utc_day(moment: dt.datetime) -> str:
+    """The day of UTC that begins then, in the language of the reader."""
+    return date_format(moment.astimezone(dt.UTC).date(), "DATE_FORMAT")
 
 
 @register.filter

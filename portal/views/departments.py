@@ -6,6 +6,7 @@ ledger.departments.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -14,25 +15,36 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count
-from django.http import Http404, HttpRequest, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponseBase, QueryDict
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from ledger import departments, roles
+from ledger import departments, limits, observation, roles
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.errors import Conflict, Refused
 from ledger.models import Department, DepartmentCeiling
-from portal.quota_forms import CeilingForm, MoveDepartmentForm, NewDepartmentForm, RenameDepartmentForm
+from portal import quota_words
+from portal.forms import card_models
+from portal.quota_forms import (
+    CeilingForm,
+    ConfirmCeilingForm,
+    MoveDepartmentForm,
+    NewDepartmentForm,
+    RenameDepartmentForm,
+)
 from portal.sudo import needs_sudo
+from portal.views import ceiling_parts
+from portal.views.ceiling_parts import CeilingChange
 from portal.views.gate import request_id, signed_in, viewer
 from portal.views.quota_parts import CeilingRow, ceiling_rows
 
-FORMS: Final[Mapping[str, type[forms.Form]]] = {
+FORMS: Final[Mapping[str, Callable[[QueryDict], forms.Form]]] = {
     "rename": RenameDepartmentForm,
     "move": MoveDepartmentForm,
-    "ceiling": CeilingForm,
+    "ceiling": lambda data: CeilingForm(data, models=card_models()),
+    "confirm": ConfirmCeilingForm,
 }
 
 
@@ -66,7 +78,7 @@ def _tree() -> list[dict[str, Any]]:
     below: dict[int | None, list[Any]] = defaultdict(list)
     for one in Department.objects.annotate(own=Count("projects")).order_by("title", "slug"):
         below[one.parent_id].append(one)
-    ceilings = _ceilings()
+    ceilings = _ceilings(database_now())
     found: list[dict[str, Any]] = []
 
     def walk(parent: int | None, depth: int) -> None:
@@ -78,11 +90,11 @@ def _tree() -> list[dict[str, Any]]:
     return found
 
 
-def _ceilings(department: Department | None = None) -> dict[int, list[CeilingRow]]:
-    rows = DepartmentCeiling.objects.filter(period__contains=database_now()).select_related("department", "by")
+def _ceilings(now: dt.datetime, department: Department | None = None) -> dict[int, list[CeilingRow]]:
+    rows = DepartmentCeiling.objects.filter(period__contains=now).select_related("department", "by")
     rows = rows.filter(department=department) if department else rows
     by_department: dict[int, list[CeilingRow]] = defaultdict(list)
-    for row in ceiling_rows(list(rows.order_by("resource"))):
+    for row in ceiling_rows(list(rows.order_by("resource", "model"))):
         by_department[row.ceiling.department_id].append(row)
     return by_department
 
@@ -126,15 +138,16 @@ def _page(
         "department": department,
         "children": list(department.children.order_by("title", "slug")),
         "projects": list(department.projects.order_by("slug")),
-        "ceilings": _ceilings(department)[department.pk],
+        "ceilings": _ceilings(now, department)[department.pk],
         "former": list(former.select_related("by").order_by("-period")[:50]),
     }
+    context["effects"] = ceiling_parts.effects(context["ceilings"], department)
     if roles.governs(viewer(request)):
         parent = department.parent.slug if department.parent else ""
         fresh = {
             "rename": RenameDepartmentForm(initial={"title": department.title}),
             "move": MoveDepartmentForm(initial={"parent": parent}),
-            "ceiling": CeilingForm(),
+            "ceiling": CeilingForm(initial=_standing(request, context["ceilings"]), models=card_models()),
         }
         context["forms"] = fresh | dict(wrong or {})
     return render(request, "departments/department.html", context, status=status)
@@ -144,7 +157,7 @@ def _page(
 @signed_in
 @needs_sudo
 def department_change(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """`what` says which of the forms was sent."""
+    """`what` says which of the forms was sent. A ceiling is previewed first and set when that is confirmed."""
     if not _may_see(request):
         raise PermissionDenied
     department, what = _department(slug), request.POST.get("what", "")
@@ -152,8 +165,12 @@ def department_change(request: HttpRequest, slug: str) -> HttpResponseBase:
         messages.error(request, _("Choose what to change."))
         return _page(request, department, status=422)
     form = FORMS[what](request.POST)
+    if what == "confirm":
+        return _confirm(request, department, form)
     if not form.is_valid():
         return _page(request, department, {what: form}, status=422)
+    if what == "ceiling":
+        return _propose(request, department, form)
     try:
         CHANGES[what](department, form, _act(request, form))
     except Refused as refused:
@@ -171,19 +188,72 @@ def _move(department: Department, form: Any, act: Act) -> None:
     departments.move_department(department=department, parent=form.cleaned_data["parent"], act=act)
 
 
-def _cap(department: Department, form: Any, act: Act) -> None:
-    if form.cleaned_data["amount"] is None:
-        departments.lift_ceiling(department=department, resource=form.cleaned_data["resource"], act=act)
-    else:
-        departments.set_ceiling(department=department, cap=form.cap, act=act)
-
-
 CHANGES: Final[Mapping[str, Callable[[Department, Any, Act], None]]] = {
     "rename": _rename,
     "move": _move,
-    "ceiling": _cap,
 }
 
 
-def _act(request: HttpRequest, form: forms.Form) -> Act:
-    return Act(viewer(request), "page", form.cleaned_data["reason"], request_id(request))
+# -- ceilings ----------------------------------------------------------------------------------------------------------
+
+
+def _standing(request: HttpRequest, rows: list[CeilingRow]) -> dict[str, Any]:
+    """The form with what stands of the resource and model that `?resource=` and `?model=` name."""
+    resource, model = request.GET.get("resource", ""), request.GET.get("model", "")
+    found = next((row.ceiling for row in rows if (row.ceiling.resource, row.ceiling.model) == (resource, model)), None)
+    if found is None:
+        return {}
+    amount = quota_words.people_units(resource, found.amount)
+    return {"resource": resource, "model": model, "amount": amount, "renews": found.renews}
+
+
+def _propose(request: HttpRequest, department: Department, form: Any) -> HttpResponseBase:
+    """Tried out; the preview, or the errors beside the fields."""
+    cap, lifts = form.cap, form.lifts
+    standing = ceiling_parts.of_now(department, cap.resource, cap.model)
+    try:
+        if not lifts:
+            departments.try_ceiling(department=department, cap=cap, act=_act(request))
+        elif standing is None:
+            raise Refused(_("It has no such ceiling."), field="amount", code="no_change")
+    except Refused as refused:
+        form.add_error(refused.field if refused.field in form.fields else None, str(refused))
+        return _page(request, department, {"ceiling": form}, status=422)
+    change = CeilingChange(cap, lifts, standing.pk if standing else limits.NONE)
+    sealed = ceiling_parts.sealed(department, change)
+    return _preview(request, department, change, ConfirmCeilingForm(initial={"change": sealed}))
+
+
+def _preview(
+    request: HttpRequest, department: Department, change: CeilingChange, form: ConfirmCeilingForm, status: int = 200
+) -> HttpResponseBase:
+    facts = ceiling_parts.preview(department, change)
+    until = facts["observed_until"]
+    form.fields["override_reason"].required = until is not None
+    facts["window_text"] = observation.window_text(until) if until else ""
+    return render(request, "departments/preview.html", facts | {"department": department, "form": form}, status=status)
+
+
+def _confirm(request: HttpRequest, department: Department, form: Any) -> HttpResponseBase:
+    change = ceiling_parts.opened(department, request.POST.get("change", ""))
+    if change is None:
+        messages.error(request, _("This preview is older than an hour or not ours. Nothing was changed; begin anew."))
+        return _page(request, department, status=422)
+    if not form.is_valid():
+        return _preview(request, department, change, form, status=422)
+    how = {"department": department, "act": _act(request, form), "shown": change.shown}
+    how["override"] = form.cleaned_data["override_reason"]
+    try:
+        if change.lift:
+            departments.lift_ceiling(resource=change.cap.resource, model=change.cap.model, **how)
+        else:
+            departments.set_ceiling(cap=change.cap, **how)
+    except Refused as refused:
+        form.add_error(refused.field if refused.field in form.fields else None, str(refused))
+        return _preview(request, department, change, form, status=409 if isinstance(refused, Conflict) else 422)
+    messages.success(request, _("The ceiling is changed."))
+    return redirect("department", slug=department.slug)
+
+
+def _act(request: HttpRequest, form: forms.Form | None = None) -> Act:
+    return Act(viewer(request), "page", form.cleaned_data["reason"] if form else "", request_id(request))

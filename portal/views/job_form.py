@@ -16,10 +16,10 @@ from django.utils.translation import gettext_lazy as _
 from ledger.models import Job, Project, SavedValues, User
 from ledger.saved_values import LONGEST_NAME
 from ledger.vocabulary import ProjectState, SiteRole
-from portal.forms import StyledForm, SubmitForm, card_models
+from portal.forms import StyledForm, SubmitForm
 from portal.labels import Text
 from portal.typed import id_of
-from scheduler import queue
+from scheduler import queue, slices
 
 
 class Template(NamedTuple):
@@ -97,7 +97,7 @@ class SaveForm(StyledForm):
 def open_form(user: User, values: Mapping[str, Any], client_key: str = "") -> tuple[SubmitForm, list[tuple[str, str]]]:
     """The form with these values in it, not judged yet; and what of them can't be chosen now, as (label, value)."""
     initial = {"client_key": client_key or uuid.uuid4().hex, **values}
-    form = SubmitForm(initial=initial, projects=projects_of(user), models=card_models())
+    form = SubmitForm(initial=initial, projects=projects_of(user), cards=slices.sizes())
     gone = []
     for name, field in form.fields.items():
         value = initial.get(name)
@@ -148,10 +148,12 @@ def _saved(number: str, user: User) -> dict[str, str]:
 
 def cloned(job: Job) -> dict[str, Any]:
     """A job's values as the form shows them. The form has room for two wishes."""
-    first = job.asks[0]
+    first, of_first = job.asks[0], slices.siblings(job.asks)
     values = {name: first[name] for name in ("form", "nodes", "cards_per_node", "memory_mib", "model")}
-    if len(job.asks) > 1:
-        values |= {"then_form": job.asks[1]["form"], "then_after_min": job.asks[1]["after_s"] // 60}
+    if profile := first.get("profile"):
+        values |= {"profile": profile, "memory_mib": 0} | ({"model": ""} if of_first > 1 else {})
+    if len(job.asks) > of_first:
+        values |= {"then_form": job.asks[of_first]["form"], "then_after_min": job.asks[of_first]["after_s"] // 60}
     same = ("name", "kind", "image", "interconnect", "distance", "host_memory_mib", "priority", "checkpoint")
     return values | {
         **{name: getattr(job, name) for name in (*same, "reproducible", "preemptible", "simulated")},

@@ -19,7 +19,7 @@ from ledger.models import Job, Project, User
 from ledger.vocabulary import LIVE_JOB_STATES
 from portal import labels
 from portal.api.serializers import JobInput
-from portal.forms import PAGE_FIELDS, JobFilter, SubmitForm, card_models
+from portal.forms import PAGE_FIELDS, JobFilter, SubmitForm
 from portal.outlook_words import refusal_words
 from portal.tables import Column, Table
 from portal.typed import id_of
@@ -27,7 +27,7 @@ from portal.views.gate import request_id, signed_in, viewer
 from portal.views.job_filter import narrowed
 from portal.views.job_form import TEMPLATES, SaveForm, open_form, projects_of, saved_of, starting_values
 from portal.views.outlook import of_values
-from scheduler import queue
+from scheduler import queue, slices
 
 RECENT: Final = 5
 COLUMNS: Final = (
@@ -51,7 +51,8 @@ COLUMNS: Final = (
 def _ask_words(job: Job) -> str:
     ask = job.asks[0]
     form = labels.text("ask_form", ask["form"])
-    return f"{form}: {ask['nodes']} × {ask['cards_per_node']} × {ask['memory_mib']} MiB {ask['model']}".strip()
+    size = f"{ask['memory_mib']} MiB {ask.get('profile', '')}".strip()
+    return f"{form}: {ask['nodes']} × {ask['cards_per_node']} × {size} {ask['model']}".strip()
 
 
 @require_safe
@@ -79,7 +80,7 @@ def submit(request: HttpRequest) -> HttpResponseBase:
     """The form makes the body that POST /api/v1/jobs/ takes; the same JobInput judges it, the same call queues it."""
     user, gone = viewer(request), []
     if request.method == "POST":
-        form = SubmitForm(request.POST, projects=projects_of(user), models=card_models())
+        form = SubmitForm(request.POST, projects=projects_of(user), cards=slices.sizes())
     else:
         form, gone = open_form(user, starting_values(request.GET, user))
     if form.is_valid():

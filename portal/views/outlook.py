@@ -19,11 +19,11 @@ from ledger.models import Job, Project, User
 from ledger.vocabulary import JobState
 from portal.api import policy_answers
 from portal.api.serializers import JobInput
-from portal.forms import PAGE_FIELDS, SubmitForm, card_models
+from portal.forms import PAGE_FIELDS, SubmitForm
 from portal.outlook_words import limit_words, refusal_words, sooner_words
 from portal.views.gate import signed_in, viewer
 from portal.views.job_form import projects_of
-from scheduler import policy, quota, whatif
+from scheduler import policy, quota, slices, whatif
 from scheduler.whatif import Outlook
 
 PLACEHOLDER: Final = "x"  # name and command decide nothing about where a job goes
@@ -39,7 +39,7 @@ def draft(request: HttpRequest) -> HttpResponseBase:
     for name in ("name", "command"):
         if not typed.get(name, "").strip():
             typed[name] = PLACEHOLDER
-    form = SubmitForm(typed, projects=projects_of(user), models=card_models())
+    form = SubmitForm(typed, projects=projects_of(user), cards=slices.sizes())
     judged = _judged(form, user)
     if judged is None:
         return render(request, "jobs/outlook.html", {"troubles": _troubles(form)})
@@ -53,6 +53,7 @@ def draft(request: HttpRequest) -> HttpResponseBase:
     context = described(outlook, user) | {"copy": _as_api(request, form.spec())}
     context["policies"] = policy_answers.of_draft(policy.settled(judged, job.project))["lines"]
     context["claims"] = quota.claims(job, outlook.spots)
+    context["cuts"] = slices.cuts_of(job)
     return render(request, "jobs/outlook.html", context)
 
 

@@ -42,7 +42,9 @@ QUEUE_ORDER: Final = ("-priority", "place", "queued_at")  # of a priority, who h
 
 def _asks(job: Any) -> str:
     ask = job.asks[0] if job.asks else {}
-    return " ".join(f"{name}={ask[name]}" for name in ("form", "nodes", "cards_per_node", "memory_mib") if name in ask)
+    return " ".join(
+        f"{name}={ask[name]}" for name in ("form", "nodes", "cards_per_node", "memory_mib", "profile") if name in ask
+    )
 
 
 COLUMNS: Final = (

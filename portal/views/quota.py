@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from ledger import member_limits, quota, roles
+from ledger import limits, member_limits, observation, quota, roles
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.errors import Conflict, Refused
@@ -72,6 +72,7 @@ COLUMNS: Final = (
         "quota/cells/used.html",
         number=True,
     ),
+    Column("renews", gettext_lazy("Starts anew"), lambda row: row.renews_on),
     Column("observed", gettext_lazy("Observed until"), lambda row: row.observed_until),
     Column("drain_at", gettext_lazy("Jobs are ended from"), lambda row: row.grant.drain_at, sort=("drain_at",)),
     Column("until", gettext_lazy("Until"), lambda row: row.grant.period.upper, shown=False),
@@ -138,6 +139,7 @@ def _page(
     context = part | {
         "effects": quota_parts.effects(part["grants"], project),
         "former": quota_parts.former_grants(project),
+        "spent": quota_parts.spent_before(project, part["grants"]),
     }
     if part["may_set_quota"]:
         context["form"] = form or _fresh_form(request, part["grants"])
@@ -154,7 +156,8 @@ def _fresh_form(request: HttpRequest, rows: list[GrantRow]) -> GrantForm:
     grant = next((row.grant for row in rows if (row.grant.resource, row.grant.model) == (resource, model)), None)
     terms = None
     if grant is not None:
-        terms = Terms(Resource(resource), grant.amount, grant.guaranteed, grant.weight, until=grant.period.upper)
+        values = {"guaranteed": grant.guaranteed, "weight": grant.weight, "renews": grant.renews}
+        terms = Terms(Resource(resource), grant.amount, until=grant.period.upper, **values)
     return GrantForm(initial=initial_terms(resource, model, terms), models=card_models())
 
 
@@ -175,7 +178,7 @@ def _proposed(request: HttpRequest, project: Project, form: GrantForm) -> Change
     except Refused as refused:
         form.add_error(refused.field if refused.field in form.fields else None, str(refused))
         return None
-    return Change(terms, lift, standing.pk if standing else quota.NONE)
+    return Change(terms, lift, standing.pk if standing else limits.NONE)
 
 
 def _preview(
@@ -184,7 +187,7 @@ def _preview(
     facts = quota_parts.preview(project, change)
     form.fields["override_reason"].required = facts["observed_until"] is not None
     if facts["observed_until"] is not None:
-        facts["window_text"] = quota.window_text(facts["observed_until"])
+        facts["window_text"] = observation.window_text(facts["observed_until"])
     return render(request, "quota/preview.html", facts | {"project": project, "form": form}, status=status)
 
 

@@ -15,26 +15,28 @@ from django.db.models import Model
 from django.utils.dateparse import parse_datetime
 from psycopg.types.range import TimestamptzRange
 
-from ledger import limits, quota, roles
+from ledger import limits, quota, renewal, roles
 from ledger.clock import database_now
 from ledger.models import DepartmentCeiling, Job, MemberLimit, Project, QuotaGrant, User
 from ledger.quota import Terms
 from ledger.vocabulary import ProjectState, Resource
 from portal.quota_forms import members_of
 from scheduler import draining, quota_effect
-from scheduler.quota_effect import Span
+from scheduler.quota_effect import Span, Spent
 
 SALT: Final = "quota-change"
 KEPT_FOR: Final = dt.timedelta(hours=1)
 MOST_NAMED: Final = 20
+MOST_PERIODS: Final = 6  # of a budget that renews, before the present one
 MOST_BEFORE: Final = 50  # former grants that the page of a project shows
 USES: Final = """
-SELECT g.id, ledger_projects_use(ARRAY[g.project_id], g.resource, g.model, coalesce(g.counted_from, lower(g.period)))
-FROM ledger_quotagrant g WHERE g.id = ANY (%s::bigint[])
+SELECT g.id, ledger_projects_use(ARRAY[g.project_id], g.resource, g.model,
+    ledger_counted_since(g.counted_from, g.period, g.renews)) FROM ledger_quotagrant g WHERE g.id = ANY (%s::bigint[])
 """
 CEILING_USES: Final = """
-SELECT c.id, ledger_projects_use(ledger_department_projects(c.department_id), c.resource, '',
-    coalesce(c.counted_from, lower(c.period))) FROM ledger_departmentceiling c WHERE c.id = ANY (%s::bigint[])
+SELECT c.id, ledger_projects_use(ledger_department_projects(c.department_id), c.resource, c.model,
+    ledger_counted_since(c.counted_from, c.period, c.renews))
+FROM ledger_departmentceiling c WHERE c.id = ANY (%s::bigint[])
 """
 LIMIT_USES: Final = """
 SELECT l.id, ledger_member_used(l.project_id, l.user_id, l.resource) FROM ledger_memberlimit l
@@ -49,12 +51,14 @@ WHERE g.project_id = ANY (%s::bigint[]) AND at <= clock_timestamp() GROUP BY 1, 
 
 @dataclass(frozen=True, slots=True)
 class GrantRow:
-    """A grant of now. `observed_until`: None when its effect is not observed any more."""
+    """A grant of now. `observed_until`: None when its effect is not observed any more. `renews_on`: when a budget
+    starts anew next; None when it does not."""
 
     grant: QuotaGrant
     used: int
     changed_at: dt.datetime
     observed_until: dt.datetime | None
+    renews_on: dt.datetime | None
 
     @property
     def over(self) -> bool:
@@ -75,8 +79,15 @@ def grant_rows(grants: Sequence[QuotaGrant]) -> list[GrantRow]:
     rows = []
     for grant in grants:
         at = changed[grant.project_id, grant.resource]
-        rows.append(GrantRow(grant, uses[grant.pk], at, at + window if at + window > now else None))
+        observed = at + window if at + window > now else None
+        rows.append(GrantRow(grant, uses[grant.pk], at, observed, _renews_on(grant, now)))
     return rows
+
+
+def _renews_on(row: QuotaGrant | DepartmentCeiling, now: dt.datetime) -> dt.datetime | None:
+    """Nothing starts anew that is over by then."""
+    start = renewal.next_start(row.renews, now)
+    return start if start and (row.period.upper is None or start < row.period.upper) else None
 
 
 def _uses(query: str, rows: Sequence[Model]) -> dict[int, int]:
@@ -97,6 +108,7 @@ def standing(project: Project) -> list[GrantRow]:
 class CeilingRow:
     ceiling: DepartmentCeiling
     used: int
+    renews_on: dt.datetime | None
 
     @property
     def over(self) -> bool:
@@ -105,13 +117,15 @@ class CeilingRow:
 
 def ceiling_rows(ceilings: Sequence[DepartmentCeiling]) -> list[CeilingRow]:
     uses = _uses(CEILING_USES, ceilings)
-    return [CeilingRow(ceiling, uses[ceiling.pk]) for ceiling in ceilings]
+    now = database_now() if any(ceiling.renews for ceiling in ceilings) else None
+    return [CeilingRow(one, uses[one.pk], _renews_on(one, now) if now else None) for one in ceilings]
 
 
 def ceilings_over(project: Project) -> list[CeilingRow]:
     above = limits.chain(project.department_id)
     rows = DepartmentCeiling.objects.filter(department__in=above, period__contains=database_now())
-    found = sorted(rows.select_related("department"), key=lambda row: (above.index(row.department_id), row.resource))
+    found = list(rows.select_related("department").order_by("resource", "model"))
+    found.sort(key=lambda row: above.index(row.department_id))
     return ceiling_rows(found)
 
 
@@ -134,7 +148,7 @@ def effects(rows: Sequence[GrantRow], project: Project) -> list[tuple[list[Grant
         if row.observed_until is not None:
             by_moment.setdefault(row.changed_at, []).append(row)
     now = database_now()
-    return [(some, *quota_effect.effect(project.pk, at, now)) for at, some in sorted(by_moment.items())]
+    return [(some, *quota_effect.effect([project.pk], at, now)) for at, some in sorted(by_moment.items())]
 
 
 def quota_part(project: Project, viewer: User) -> dict[str, Any]:
@@ -153,6 +167,19 @@ def former_grants(project: Project) -> list[QuotaGrant]:
     """What was, and what will come back, the newest first."""
     rows = QuotaGrant.objects.filter(project=project).exclude(period__contains=database_now()).select_related("by")
     return list(rows.order_by("-period", "-pk")[:MOST_BEFORE])
+
+
+def spent_before(project: Project, rows: Sequence[GrantRow]) -> list[tuple[QuotaGrant, list[Spent]]]:
+    """What was spent in the last periods of each budget that renews, from the book; none before the project began."""
+    renewing = [row.grant for row in rows if row.grant.renews]
+    if not renewing:
+        return []
+    now, found = database_now(), []
+    began = dt.datetime.combine(project.starts_on, dt.time(), dt.UTC)
+    for grant in renewing:
+        windows = [window for window in renewal.before(grant.renews, now, MOST_PERIODS) if window[1] > began]
+        found.append((grant, quota_effect.spent(project.pk, grant.model, windows)))
+    return found
 
 
 def members(project: Project) -> list[User]:
@@ -202,7 +229,7 @@ def preview(project: Project, change: Change) -> dict[str, Any]:
     """Before and after, who holds what of it now, and what would be ended when."""
     terms, now = change.terms, database_now()
     old = of_now(project, terms.resource, terms.model)
-    since = now if old is None or terms.anew else limits.since_of(old)
+    since = now if old is None or terms.anew else limits.since_of(old, now)
     period = TimestamptzRange(now, None)
     new = QuotaGrant(
         project=project,
@@ -226,6 +253,7 @@ def preview(project: Project, change: Change) -> dict[str, Any]:
         "ended": [(jobs[one.job_id], one) for one in ended[:MOST_NAMED]],
         "more_ended": max(0, len(ended) - MOST_NAMED),
         "observed_until": quota.observed_until(project.pk, terms.resource, now),
+        "renews_on": renewal.next_start(terms.renews, now),
         "hours": settings.QUOTA_DRAIN_MIN_HOURS,
         "window": settings.QUOTA_WINDOW_HOURS,
     }

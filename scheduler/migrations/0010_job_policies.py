@@ -31,7 +31,7 @@ GUARD_BACK = "DROP FUNCTION scheduler_policy_is_never_changed() CASCADE"
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("ledger", "0018_job_zones"),
+        ("ledger", "0021_job_zones"),
         ("scheduler", "0009_preemption"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]

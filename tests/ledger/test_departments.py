@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from ledger.models import Allocation, AuditEvent, Department, DepartmentCeiling,
 from ledger.projects import Details
 from ledger.quota import Terms
 from ledger.vocabulary import ProjectRole, Resource, SiteRole
+from scheduler import quota as left
 from scheduler.placing import place_queued
 from tests import factories
 from tests.ledger.raw import refused, run
@@ -79,7 +81,8 @@ def test_site_admins_and_managers_alone_write_departments(
     assert allowed(lambda: departments.rename_department(department=research, title="R", act=act)) == may
     assert allowed(lambda: departments.move_department(department=research, parent=None, act=act)) == may
     assert allowed(lambda: departments.set_ceiling(department=research, cap=Cap(MILLI, 5), act=act)) == may
-    assert allowed(lambda: departments.lift_ceiling(department=research, resource=MILLI, act=act)) == may
+    lift = {"department": research, "resource": MILLI, "act": act, "override": "again"}
+    assert allowed(lambda: departments.lift_ceiling(**lift)) == may  # type: ignore[arg-type]
     assert Department.objects.filter(slug="new").exists() == may
 
 
@@ -88,16 +91,21 @@ def test_each_change_has_one_audit_row_with_before_and_after(research: Departmen
     departments.rename_department(department=research, title="Research and more", act=act)
     departments.move_department(department=research, parent=top, act=act)
     departments.set_ceiling(department=research, cap=Cap(CPU, 4000), act=act)
-    departments.set_ceiling(department=research, cap=Cap(CPU, 5000), act=act)
-    departments.lift_ceiling(department=research, resource=CPU, act=act)
+    departments.set_ceiling(department=research, cap=Cap(CPU, 5000), act=act, override="a mistake")
+    departments.lift_ceiling(department=research, resource=CPU, act=act, override="another")
+    told = {"resource": "cpu_milli", "model": "", "amount": 4000, "renews": "", "drain_at": None}
     rows = AuditEvent.objects.filter(target_type="department").order_by("pk")
     assert [(row.verb, row.before, row.after) for row in rows] == [
         ("department.created", None, {"slug": "top", "title": "Top", "parent": None}),
         ("department.renamed", {"title": "Research"}, {"title": "Research and more"}),
         ("department.moved", {"parent": None}, {"parent": "top"}),
-        ("ceiling.set", None, {"resource": "cpu_milli", "amount": 4000, "drain_at": None}),
-        ("ceiling.set", rows[3].after, {"resource": "cpu_milli", "amount": 5000, "drain_at": None}),
-        ("ceiling.lifted", rows[4].after, {"resource": "cpu_milli", "amount": None}),
+        ("ceiling.set", None, told),
+        ("ceiling.overridden", told, told | {"amount": 5000, "override_reason": "a mistake"}),
+        (
+            "ceiling.overridden",
+            told | {"amount": 5000},
+            {"resource": "cpu_milli", "model": "", "amount": None, "override_reason": "another"},
+        ),
     ]
     assert {row.reason for row in rows} == {"because"}
     assert DepartmentCeiling.objects.filter(period__contains=database_now()).count() == 0
@@ -183,7 +191,7 @@ def test_nothing_moves_under_a_ceiling_without_room(vision: Project, research: D
         run("UPDATE ledger_project SET department_id = %s WHERE id = %s", narrow.pk, vision.pk)
     with refused("ceiling_never_exceeded", at_once=True):
         run("UPDATE ledger_department SET parent_id = %s WHERE id = %s", narrow.pk, research.pk)
-    departments.set_ceiling(department=narrow, cap=Cap(MILLI, 2000), act=act)
+    departments.set_ceiling(department=narrow, cap=Cap(MILLI, 2000), act=act, override="again")
     departments.move_department(department=research, parent=narrow, act=act)
     flow.long_job(asks=[CARD])
     assert place_queued()["placed"] == 0  # it is full with what has come
@@ -196,7 +204,7 @@ def test_a_project_moves_with_what_it_is_guaranteed(vision: Project, act: Act) -
     with pytest.raises(Refused) as found:
         projects.change_project(project=vision, details=Details(department=narrow), act=act)
     assert (found.value.field, found.value.code) == ("department", "guarantees_above_ceiling")
-    departments.set_ceiling(department=narrow, cap=Cap(MILLI, 3000), act=act)
+    departments.set_ceiling(department=narrow, cap=Cap(MILLI, 3000), act=act, override="again")
     assert projects.change_project(project=vision, details=Details(department=narrow), act=act).department == narrow
 
 
@@ -234,6 +242,108 @@ def test_a_budget_over_a_department(research: Department, act: Act) -> None:
     with pytest.raises(Refused) as found:
         departments.set_ceiling(department=research, cap=Cap(BUDGET, 1000 * 3600), act=act)
     assert found.value.code == "below_use"
+
+
+# -- cards of one model -------------------------------------------------------------------------------------------------
+
+
+def test_a_ceiling_of_one_model_holds_its_cards_and_no_others(research: Department, act: Act) -> None:
+    flow.world(cards=2)
+    factories.node("t", cards=4, model="T4")
+    departments.set_ceiling(department=research, cap=Cap(MILLI, 1000, model="A100"), act=act)
+    jobs = [flow.long_job(asks=[CARD | {"model": model}]) for model in ("A100", "A100", "T4", "T4")]
+    assert place_queued()["placed"] == 3
+    assert [len(flow.open_allocations(job)) for job in jobs] == [1, 0, 1, 1]
+    [ceiling] = DepartmentCeiling.objects.all()
+    assert (ceiling.used_at_most, ceiling.model) == (1000, "A100")
+    why = [claim for claim in left.claims(jobs[1]) if claim.model == "A100"]
+    assert [(claim.takes, claim.left) for claim in why] == [(1000, 0)]
+
+
+@pytest.mark.parametrize(("resource", "amount"), [(Resource.CARD_MEMORY_MIB, 16_000), (BUDGET, 1000 * 3600)])
+def test_memory_and_card_hours_of_one_model(research: Department, act: Act, resource: Resource, amount: int) -> None:
+    flow.world(cards=2)
+    factories.node("t", cards=4, model="T4")
+    departments.set_ceiling(department=research, cap=Cap(resource, amount, model="A100"), act=act)
+    jobs = [flow.long_job(asks=[CARD | {"model": model}], walltime_s=3600) for model in ("A100", "A100", "T4")]
+    assert place_queued()["placed"] == 2
+    assert [len(flow.open_allocations(job)) for job in jobs] == [1, 0, 1]
+
+
+def test_ceilings_of_a_model_and_of_all_stand_beside_each_other(research: Department, act: Act) -> None:
+    for model in ("", "A100", "T4"):
+        departments.set_ceiling(department=research, cap=Cap(MILLI, 1000, model=model), act=act, override="as well")
+    assert DepartmentCeiling.objects.filter(period__contains=database_now()).count() == 3
+    departments.lift_ceiling(department=research, resource=MILLI, model="T4", act=act, override="r")
+    standing = DepartmentCeiling.objects.filter(period__contains=database_now())
+    assert set(standing.values_list("model", flat=True)) == {"", "A100"}
+    for cap, code in ((Cap(CPU, 1, model="A100"), "not_of_cards"), (Cap(MILLI, 1, model="x" * 65), "too_long")):
+        with pytest.raises(Refused) as found:
+            departments.set_ceiling(department=research, cap=cap, act=act)
+        assert (found.value.field, found.value.code) == ("model", code)
+    with refused("ceiling_of_a_model_is_of_cards", at_once=True):
+        run("UPDATE ledger_departmentceiling SET resource = 'cpu_milli'")
+
+
+def test_grants_and_guarantees_under_a_ceiling_of_one_model(vision: Project, research: Department, act: Act) -> None:
+    departments.set_ceiling(department=research, cap=Cap(MILLI, 2000, model="A100"), act=act)
+    quota.set_grant(project=vision, terms=Terms(MILLI, 9000, guaranteed=9000), act=act)
+    quota.set_grant(project=vision, terms=Terms(MILLI, 9000, guaranteed=9000, model="T4"), act=act, override="r")
+    with pytest.raises(Refused) as found:
+        quota.set_grant(project=vision, terms=Terms(MILLI, 2001, model="A100"), act=act, override="r")
+    assert found.value.code == "above_ceiling"
+    quota.set_grant(project=vision, terms=Terms(MILLI, 2000, guaranteed=2000, model="A100"), act=act, override="r")
+    with pytest.raises(Refused) as found:
+        departments.set_ceiling(department=research, cap=Cap(MILLI, 1999, model="A100"), act=act, override="r")
+    assert found.value.code == "guarantees_above_ceiling"
+
+
+def test_what_moves_under_a_ceiling_of_one_model_is_counted_by_it(vision: Project, act: Act) -> None:
+    flow.world(cards=2)
+    running(2)
+    narrow = department("narrow")
+    departments.set_ceiling(department=narrow, cap=Cap(MILLI, 0, model="T4"), act=act)
+    departments.set_ceiling(department=narrow, cap=Cap(MILLI, 1999, model="A100"), act=act, override="r")
+    with pytest.raises(Conflict) as found:
+        projects.change_project(project=vision, details=Details(department=narrow), act=act)
+    assert found.value.code == "above_ceiling"
+    with refused("ceiling_never_exceeded", at_once=True):
+        run("UPDATE ledger_project SET department_id = %s WHERE id = %s", narrow.pk, vision.pk)
+    departments.set_ceiling(department=narrow, cap=Cap(MILLI, 2000, model="A100"), act=act, override="r")
+    assert projects.change_project(project=vision, details=Details(department=narrow), act=act).department == narrow
+
+
+# -- the window -------------------------------------------------------------------------------------------------------
+
+
+def test_a_change_of_a_ceiling_is_observed(research: Department, act: Act, settings: Any) -> None:
+    departments.set_ceiling(department=research, cap=Cap(MILLI, 2000), act=act)
+    departments.set_ceiling(department=research, cap=Cap(CPU, 2000), act=act)
+    for change in (
+        lambda: departments.set_ceiling(department=research, cap=Cap(MILLI, 3000), act=act),
+        lambda: departments.set_ceiling(department=research, cap=Cap(MILLI, 3000, model="A100"), act=act),
+        lambda: departments.lift_ceiling(department=research, resource=MILLI, act=act),
+    ):
+        with pytest.raises(Conflict) as found:
+            change()
+        assert (found.value.field, found.value.code) == ("override_reason", "observation_window")
+    with pytest.raises(Refused) as found:
+        departments.set_ceiling(department=research, cap=Cap(MILLI, 3000), act=act, override=" ")
+    assert found.value.field == "override_reason"
+    departments.try_ceiling(department=research, cap=Cap(MILLI, 3000), act=act)
+    assert DepartmentCeiling.objects.get(resource=MILLI).amount == 2000
+    settings.QUOTA_WINDOW_HOURS = 0
+    departments.set_ceiling(department=research, cap=Cap(MILLI, 3000), act=act)
+    assert AuditEvent.objects.filter(verb="ceiling.set").count() == 3
+
+
+def test_who_was_shown_another_ceiling_is_told(research: Department, act: Act) -> None:
+    first = departments.set_ceiling(department=research, cap=Cap(MILLI, 2000), act=act, shown=limits.NONE)
+    for shown in (limits.NONE, first.pk + 1):
+        with pytest.raises(Conflict) as found:
+            departments.lift_ceiling(department=research, resource=MILLI, act=act, override="r", shown=shown)
+        assert found.value.code == "changed_since_preview"
+    assert departments.lift_ceiling(department=research, resource=MILLI, act=act, override="r", shown=first.pk)
 
 
 # -- members ----------------------------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ def test_cards_of_one_model_are_a_grant_of_their_own(vision: Project, act: Act) 
     with refused("grant_of_a_model_is_of_cards", at_once=True):
         insert(
             "ledger_quotagrant", project_id=vision.pk, resource="cpu_milli", model="A100", amount=1, guaranteed=0,
-            weight=1, period="[2020-01-01, 2020-01-02)", reason="x", by_id=vision.owner_id,
+            weight=1, renews="", period="[2020-01-01, 2020-01-02)", reason="x", by_id=vision.owner_id,
         )  # fmt: skip
 
 
@@ -286,7 +286,7 @@ def test_a_budget_sets_the_walltime_aside_and_gives_the_rest_back_at_the_end(vis
 
 
 def _since(project: Project) -> dt.datetime:
-    return limits.since_of(QuotaGrant.objects.filter(project=project, resource=BUDGET).latest("pk"))
+    return limits.since_of(QuotaGrant.objects.filter(project=project, resource=BUDGET).latest("pk"), database_now())
 
 
 @pytest.mark.usefixtures("no_window")
@@ -297,7 +297,7 @@ def test_a_change_of_a_budget_forgets_nothing_unless_it_counts_anew(vision: Proj
     used = limits.used([vision.pk], BUDGET, since=_since(vision))
     assert used > 0
     second = quota.set_grant(project=vision, terms=Terms(BUDGET, 2 * 10**9), act=act)
-    assert limits.since_of(second) == first.period.lower
+    assert limits.since_of(second, database_now()) == first.period.lower
     assert limits.used([vision.pk], BUDGET, since=_since(vision)) == used
     with pytest.raises(Refused) as found:
         quota.set_grant(project=vision, terms=Terms(BUDGET, used - 1), act=act)

@@ -174,6 +174,15 @@ def test_a_step_that_became_a_large_one_needs_two_people(people: dict[str, User]
     assert QuotaGrant.objects.get(project=vision, period__contains=database_now()).amount == 150_000
 
 
+def test_more_of_a_budget_that_renews_renews_as_before(people: dict[str, User], vision: Project) -> None:
+    grant = factories.grant(vision, Resource.CARD_MILLI_S, 1000)
+    QuotaGrant.objects.filter(pk=grant.pk).update(renews="quarter")
+    request = asked(people["owner"], QUOTA, vision, resource="card_milli_s", amount=2000)
+    yes(request, people["admin"])
+    now = QuotaGrant.objects.get(project=vision, period__contains=database_now())
+    assert (now.amount, now.renews) == (2000, "quarter")
+
+
 def test_one_refusal_ends_it_and_says_why(people: dict[str, User], vision: Project) -> None:
     request = later(people["owner"], vision, days=365 + 367)
     yes(request, people["manager"])

@@ -104,15 +104,19 @@ LIMITS: Final = """
 SELECT 'grant', ARRAY[project_id], NULL::bigint, resource, amount, used_at_most FROM ledger_quotagrant
   WHERE period @> clock_timestamp() AND model = ''
 UNION ALL SELECT 'ceiling', ledger_department_projects(department_id), NULL, resource, amount, used_at_most
-  FROM ledger_departmentceiling WHERE period @> clock_timestamp()
+  FROM ledger_departmentceiling WHERE period @> clock_timestamp() AND model = ''
 UNION ALL SELECT 'limit', ARRAY[project_id], user_id, resource, amount, used_at_most FROM ledger_memberlimit
 """
 OF_MODELS: Final = """
-SELECT g.project_id, g.model, g.amount, g.used_at_most, coalesce(sum(ceil(x.memory_mib * 1000.0 / x.card_memory_mib)), 0)
-FROM ledger_quotagrant g LEFT JOIN ledger_allocation a ON a.project_id = g.project_id AND upper_inf(a.period)
+SELECT g.name, g.amount, g.used_at_most, coalesce(sum(ceil(x.memory_mib * 1000.0 / x.card_memory_mib)), 0)
+FROM (SELECT 'grant of ' || project_id AS name, ARRAY[project_id] AS projects, model, amount, used_at_most
+    FROM ledger_quotagrant WHERE period @> clock_timestamp() AND model <> ''
+  UNION ALL SELECT 'ceiling of ' || department_id, ledger_department_projects(department_id), model, amount, used_at_most
+    FROM ledger_departmentceiling WHERE period @> clock_timestamp() AND model <> '') AS g
+LEFT JOIN ledger_allocation a ON a.project_id = ANY (g.projects) AND upper_inf(a.period)
 LEFT JOIN ledger_cardshare x ON x.allocation_id = a.id
   AND EXISTS (SELECT FROM ledger_card c WHERE c.id = x.card_id AND c.model = g.model)
-WHERE g.period @> clock_timestamp() AND g.model <> '' GROUP BY g.id
+GROUP BY g.name, g.amount, g.used_at_most
 """
 ENDED: Final = """
 SELECT p.slug FROM ledger_project p WHERE p.state = 'ended'
@@ -230,8 +234,9 @@ class History:
         resource = self.draw.choice(list(AMOUNTS))
         department = Department.objects.get(slug=self.draw.choice(["root", "below"]))
         amount, drain_at = 2 * self.draw.choice(AMOUNTS[resource]), self.draw.choice([None, database_now() + 8 * DAY])
-        cap = departments.Cap(resource, amount, drain_at)
-        departments.set_ceiling(department=department, cap=cap, act=self._act())
+        model = self.draw.choice(["", "", "A100"]) if resource == Resource.CARD_MILLI else ""
+        cap = departments.Cap(resource, amount, drain_at, model=model)
+        departments.set_ceiling(department=department, cap=cap, act=self._act(), override="again")
 
     def limit(self) -> None:
         resource = self.draw.choice(list(AMOUNTS))
@@ -277,10 +282,10 @@ class History:
             now, was = (_sum(found, set(project_ids), user_id, resource) for found in (use, self.before))
             self._within(f"{kind} of {project_ids} {user_id or ''}, {resource}", now, amount, was, most)
         models = {}
-        for project_id, model, amount, most, now in _rows(OF_MODELS):
-            was = self.of_models.get((project_id, model), now)
-            self._within(f"grant of {project_id}, {model}", int(now), amount, int(was), most)
-            models[project_id, model] = now
+        for name, amount, most, now in _rows(OF_MODELS):
+            was = self.of_models.get(name, now)
+            self._within(f"{name}, one model", int(now), amount, int(was), most)
+            models[name] = now
         self._must(not (holding := _rows(ENDED)), f"ended projects hold something: {holding}")
         self.before, self.of_models = use, models
 

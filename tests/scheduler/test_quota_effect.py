@@ -14,7 +14,7 @@ from ledger.quota import Terms
 from ledger.vocabulary import Outcome, Resource, SiteRole
 from scheduler import placing
 from scheduler.ending import end_attempt
-from scheduler.quota_effect import effect
+from scheduler.quota_effect import effect, spent
 from tests import factories
 from tests.scheduler import flow
 
@@ -36,7 +36,7 @@ def test_each_figure_counts_what_it_says() -> None:
     flow.start(second, third)
     end_attempt(attempt_id=flow.attempt_of(third).pk, outcome=Outcome.PREEMPTED)
     placing.place_queued()
-    before, after = effect(project.pk, changed, changed + HOUR)
+    before, after = effect([project.pk], changed, changed + HOUR)
     assert (before.starts_at, before.ends_at, after.ends_at) == (changed - HOUR, changed, changed + HOUR)
     assert (before.placed, after.placed) == (1, 2)
     assert 600 <= before.mean_wait_s < 660
@@ -49,10 +49,27 @@ def test_each_figure_counts_what_it_says() -> None:
     assert Job.objects.get(pk=waiting.pk).state == "queued"
 
 
+def test_what_was_spent_is_cut_at_the_boundaries_and_told_by_model() -> None:
+    flow.world(cards=2)
+    job = flow.long_job(asks=[CARD])
+    flow.start(job)
+    [held] = flow.open_allocations(job)
+    at = held.period.lower
+    windows = [(at, at + HOUR), (at - HOUR, at)]
+    [now, before] = spent(job.project_id, "", windows)
+    assert (before.starts_at, before.ends_at, before.used) == (at - HOUR, at, 0)
+    assert 1000 <= now.used < 60_000
+    assert [one.used for one in spent(job.project_id, "T4", windows)] == [0, 0]
+    assert spent(job.project_id, "A100", windows)[0].used >= now.used
+    assert spent(job.project_id, "", []) == []
+    half = at + dt.timedelta(milliseconds=500)
+    assert [one.used for one in spent(job.project_id, "", [(at, half)])] == [1000]  # each second begun counts
+
+
 def test_nothing_happened() -> None:
     flow.world()
     now = database_now()
-    for span in effect(Project.objects.get(slug="vision").pk, now - HOUR, now):
+    for span in effect([Project.objects.get(slug="vision").pk], now - HOUR, now):
         assert (span.used, span.placed, span.mean_wait_s, span.p90_wait_s, span.refused, span.preempted) == (0,) * 6
 
 
@@ -60,6 +77,6 @@ def test_a_job_that_ran_through_the_change_counts_on_both_sides() -> None:
     flow.world(cards=1)
     flow.start(flow.long_job(asks=[CARD]))
     begun = database_now()
-    before, after = effect(Project.objects.get(slug="vision").pk, begun, begun + HOUR)
+    before, after = effect([Project.objects.get(slug="vision").pk], begun, begun + HOUR)
     assert before.used > 0
     assert after.used > 0

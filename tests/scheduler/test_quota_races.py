@@ -14,6 +14,7 @@ from django.db import connection
 
 from ledger import departments, invariants, limits, member_limits, quota
 from ledger.acts import Act
+from ledger.clock import database_now
 from ledger.departments import Cap
 from ledger.errors import Refused
 from ledger.models import Department, DepartmentCeiling, Job, MemberLimit, Project, QuotaGrant, User
@@ -98,11 +99,12 @@ def test_a_quota_of_cards_of_one_model() -> None:
     assert limits.used([vision.pk], MILLI, "A100") == SOLD * 1000
 
 
-def test_a_ceiling_over_two_projects() -> None:
+@pytest.mark.parametrize("model", ["", "A100"])
+def test_a_ceiling_over_two_projects(model: str) -> None:
     vision, speech = two_projects()
     top = Department.objects.create(slug="top", title="Top")
     departments.move_department(department=Department.objects.get(slug="research"), parent=top, act=act())
-    departments.set_ceiling(department=top, cap=Cap(MILLI, SOLD * 1000), act=act())
+    departments.set_ceiling(department=top, cap=Cap(MILLI, SOLD * 1000, model=model), act=act())
     assert sell(asked(("vision", "speech"))) == {"placed": SOLD, Refusal.CEILING: ASKS - SOLD}
     assert limits.used([vision.pk, speech.pk], MILLI) == SOLD * 1000
 
@@ -116,12 +118,13 @@ def test_a_limit_of_one_member() -> None:
     assert member_limits.used(vision.pk, who.pk, MILLI) == SOLD * 1000
 
 
-def test_a_budget() -> None:
+@pytest.mark.parametrize("renews", ["", "year"])
+def test_a_budget(renews: str) -> None:
     vision, _ = two_projects()
-    quota.set_grant(project=vision, terms=Terms(BUDGET, SOLD * 1000 * WALLTIME), act=act())
+    quota.set_grant(project=vision, terms=Terms(BUDGET, SOLD * 1000 * WALLTIME, renews=renews), act=act())
     assert sell(asked()) == {"placed": SOLD, Refusal.QUOTA: ASKS - SOLD}
     grant = QuotaGrant.objects.get()
-    assert limits.used([vision.pk], BUDGET, since=limits.since_of(grant)) == SOLD * 1000 * WALLTIME
+    assert limits.used([vision.pk], BUDGET, since=limits.since_of(grant, database_now())) == SOLD * 1000 * WALLTIME
 
 
 def test_a_grant_that_changes_meanwhile_is_never_exceeded(settings: Any) -> None:

@@ -14,7 +14,7 @@ from tests.portal.api.client import Api, api, is_problem
 from tests.portal.api.reports import agent_of, card, fault, report
 
 GIVEN_JOB = {"project": "vision", "name": "x", "asks": [{"form": "container"}], "command": ["x"], "simulated": True}
-ASK_FIELDS = ("form", "nodes", "cards_per_node", "memory_mib", "after_s", "model", "compute_milli", "other")
+ASK_FIELDS = ("form", "nodes", "cards_per_node", "memory_mib", "after_s", "model", "compute_milli", "profile", "other")
 JOB_FIELDS = (
     *[
         "project",
@@ -44,7 +44,7 @@ LEAVES = (
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=20)
     | st.sampled_from(
-        ["container", "block", "whole", "auto", "any", "vision", "n1", "n1-card-0", "2026-01-01T00:00:00Z"]
+        ["container", "block", "whole", "auto", "any", "vision", "n1", "n1-card-0", "1g.10gb", "2026-01-01T00:00:00Z"]
     )
 )
 VALUES = st.recursive(

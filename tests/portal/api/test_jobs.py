@@ -72,6 +72,41 @@ def test_every_field_of_a_job_is_taken_and_given_back(researcher: Api) -> None:
 
 
 @pytest.mark.django_db
+def test_a_slice_is_told_with_its_memory_compute_and_model(
+    researcher: Api, spec: Spec, turn: Callable[[], None]
+) -> None:
+    factories.node("h1", cards=1, memory_mib=81_920, model="H100")
+    body = spec(asks=[{"form": "container", "profile": "3g.40gb"}])
+    assert researcher.post("jobs/what-if/", body).json()["nodes"] == ["h1"]
+    made = researcher.post("jobs/", body).json()
+    told = {"profile": "3g.40gb", "memory_mib": 40_960, "compute_milli": 428, "model": "H100"}
+    turn()
+    for answer in (researcher.get(f"jobs/{made['id']}/").json(), researcher.get("jobs/").json()["results"][0]):
+        assert told.items() <= answer["asks"][0].items()
+    [card] = researcher.get(f"jobs/{made['id']}/").json()["placement"][0]["cards"]
+    assert (card["model"], card["memory_mib"]) == ("H100", 40_960)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("ask", "field"),
+    [
+        ({"form": "container", "profile": "9g.1gb"}, "asks.0.profile"),
+        ({"form": "container", "profile": "1g.18gb"}, "asks.0.profile"),
+        ({"form": "whole", "profile": "1g.10gb"}, "asks.0.profile"),
+        ({"form": "container", "profile": "1g.10gb", "memory_mib": 5}, "asks.0.profile"),
+        ({"form": "container", "profile": None}, "asks.0.profile"),
+        ({"form": "container", "profile": 1}, "asks.0.profile"),
+    ],
+)
+def test_what_is_no_slice_is_refused_at_its_field(researcher: Api, spec: Spec, ask: dict[str, Any], field: str) -> None:
+    factories.node("h1", cards=1, memory_mib=81_920, model="H100")
+    answer = researcher.post("jobs/", spec(asks=[ask]))
+    assert (answer.status_code, fields(answer)) == (400, {field})
+    assert not Job.objects.exists()
+
+
+@pytest.mark.django_db
 def test_a_minimal_job_gets_the_documented_defaults(researcher: Api, spec: Spec) -> None:
     told = researcher.post("jobs/", spec(asks=[{"form": "container"}])).json()
     assert told["state"] == "queued"

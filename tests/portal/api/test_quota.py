@@ -84,6 +84,8 @@ def test_a_change_and_its_lifting(people: dict[str, User], vision: Project) -> N
         ({"until": "soon"}, "until"),
         ({"reason": ""}, "reason"),
         ({"reason": "\u0000"}, "reason"),
+        ({"renews": "month"}, "renews"),
+        ({"renews": "week"}, "renews"),
         ({"more": 1}, "more"),
     ],
 )
@@ -93,6 +95,19 @@ def test_what_is_wrong_is_named(people: dict[str, User], vision: Project, body: 
     assert is_problem(answer)
     assert fields(answer) == {field}
     assert not QuotaGrant.objects.exists()
+
+
+def test_a_budget_that_renews(people: dict[str, User], vision: Project) -> None:
+    body = {"resource": "card_milli_s", "amount": 10**9, "renews": "month", "reason": "money"}
+    [grant] = api(people["admin"]).post(ONE, body).json()["grants"]
+    assert grant["renews"] == "month"
+    now = database_now()
+    renews_on = dt.datetime.fromisoformat(grant["renews_on"])
+    assert (renews_on.day, renews_on.hour, renews_on.utcoffset()) == (1, 0, dt.timedelta())
+    assert now < renews_on <= now + dt.timedelta(days=31)
+    over = {"until": (now + dt.timedelta(minutes=1)).isoformat(), "override_reason": "r"}
+    [grant] = api(people["admin"]).post(ONE, body | over | {"amount": 2 * 10**9}).json()["grants"]
+    assert grant["renews"] == "month"
 
 
 def test_a_cut_below_use(people: dict[str, User], vision: Project) -> None:
@@ -123,7 +138,10 @@ def test_what_if(people: dict[str, User], vision: Project, act: Act) -> None:
     answer = api(people["researcher"]).post("jobs/what-if/", spec).json()
     assert (answer["verdict"], answer["nodes"]) == ("now", ["n1"])
     assert answer["takes"] == [
-        {"limit": "quota", "resource": "card_milli", "model": "", "takes": 250, "left": 1500, "amount": 1500, "exact": True}
+        {
+            "limit": "quota", "resource": "card_milli", "model": "", "takes": 250, "left": 1500, "amount": 1500,
+            "exact": True, "renews_on": None,
+        }
     ]  # fmt: skip
     wide = api(people["researcher"]).post(
         "jobs/what-if/", spec | {"asks": [{"form": "container", "cards_per_node": 2}]}

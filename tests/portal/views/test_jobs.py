@@ -89,6 +89,53 @@ def test_what_is_not_right_is_named_beside_its_field(client_as: ClientAs, values
     assert not Job.objects.exists()
 
 
+def test_a_slice_is_chosen_by_its_profile_and_shown_as_one(client_as: ClientAs) -> None:
+    factories.node("h1", cards=1, memory_mib=81_920, model="H100")
+    factories.node("a1", cards=1, memory_mib=81_920, model="A100")
+    client = client_as("researcher")
+    page = client.get("/jobs/new/").content.decode()
+    assert '<option value="3g.40gb">3g.40gb: 40960 MiB and 428/1000 of the compute (A100, H100)</option>' in page
+    assert "not switched to MIG mode by any driver yet" in page
+    client.post("/jobs/new/", form(profile="3g.40gb", memory_mib=0, then_form="whole", then_after_min=30))
+    job = Job.objects.get()
+    assert [(ask["form"], ask["model"], ask["memory_mib"], ask.get("profile")) for ask in job.asks] == [
+        ("container", "A100", 40_960, "3g.40gb"),
+        ("container", "H100", 40_960, "3g.40gb"),
+        ("whole", "", 0, None),
+    ]
+    shown = client.get(f"/jobs/{job.pk}/").content.decode()
+    assert "slice 3g.40gb, 428/1000 of the compute" in shown
+    assert "not switched to MIG mode by any driver yet" in shown
+    assert "slice 3g.40gb" in client.get("/jobs/").content.decode()
+    assert b"40960 MiB 3g.40gb A100" in b"".join(client.get("/jobs/?export=csv"))  # type: ignore[arg-type]
+    cloned = client.get(f"/jobs/new/?clone={job.pk}").content.decode()
+    assert '<option value="3g.40gb" selected>' in cloned
+    assert '<option value="whole" selected>' in cloned
+    assert '<option value="A100" selected>' not in cloned
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"profile": "3g.40gb", "memory_mib": 5}, "ask for no other amount beside it"),
+        ({"profile": "3g.40gb", "memory_mib": 0, "form": "block"}, "Only a container is a slice of a card"),
+        (
+            {"profile": "3g.40gb", "memory_mib": 0, "model": "A100"},
+            "No slice 3g.40gb is cut from the cards of the model",
+        ),
+        ({"profile": "1g.5gb", "memory_mib": 0}, "Select a valid choice"),
+    ],
+)
+def test_what_is_wrong_with_a_slice_is_named_beside_it(client_as: ClientAs, values: dict[str, Any], words: str) -> None:
+    factories.node("h1", cards=1, memory_mib=81_920, model="H100")
+    factories.node("a1", cards=1, memory_mib=16_000)
+    response = client_as("researcher").post("/jobs/new/", form(**values))
+    assert response.status_code == 422
+    [error] = response.context["form"].errors["profile"]
+    assert words in error
+    assert not Job.objects.exists()
+
+
 def test_sending_the_form_twice_makes_one_job(client_as: ClientAs) -> None:
     client = client_as("researcher")
     assert client.post("/jobs/new/", form())["Location"] == client.post("/jobs/new/", form())["Location"]

@@ -40,6 +40,26 @@ def test_it_tells_the_place_before_a_name_or_command_is_typed(client_as: ClientA
     assert Job.objects.count() == 0
 
 
+def test_a_slice_is_told_by_model_with_what_quota_counts_and_leaving_it_takes_the_word_away(
+    client_as: ClientAs,
+) -> None:
+    factories.node("h1", cards=1, memory_mib=81_920, model="H100")
+    factories.node("a1", cards=1, memory_mib=40_960, model="A100")
+    values = {"profile": "1g.10gb", "memory_mib": "0"}
+    text = panel(client_as, **values)
+    assert "142/1000 of the compute; quota counts 125/1000 of a card" in text
+    assert "142/1000 of the compute; quota counts 250/1000 of a card" in text
+    assert "not switched to MIG mode by any driver yet" in text
+    text = panel(client_as, **values, model="A100", cards_per_node="2")
+    assert "No node has 2 such cards" in text
+    assert "&quot;profile&quot;: &quot;&quot;" not in text
+    factories.node("t1", cards=2, memory_mib=16_000, model="T4")
+    text = panel(client_as, **values, model="A100", cards_per_node="2")
+    assert "no MIG profile" in text
+    assert "&quot;profile&quot;: &quot;&quot;" in text
+    assert "&quot;memory_mib&quot;: 10240" in text
+
+
 def test_neighbours_out_of_sight_have_no_name(
     client_as: ClientAs, people: dict[str, User], turn: Callable[[], None]
 ) -> None:

@@ -19,6 +19,7 @@ from ledger.vocabulary import ProjectRole, Resource
 from portal import quota_words, sudo
 from scheduler.placing import place_queued
 from tests import factories
+from tests.moving import move_to
 from tests.portal.views.conftest import ClientAs
 
 pytestmark = pytest.mark.django_db
@@ -173,7 +174,7 @@ class TestChange:
     def test_what_others_sealed_or_time_has_passed_is_not_ours(self, client_as: ClientAs, vision: Project) -> None:
         client = client_as("admin")
         change = str(preview(client).context["form"]["change"].value())
-        for text in ("", "x", change[:-1] + "A"):
+        for text in ("", "x", change[:-1] + ("B" if change.endswith("A") else "A")):
             answer = client.post(CONFIRM, {"change": text, "reason": "x"})
             assert answer.status_code == 422
         other = client.post("/projects/outside/quota/confirm/", {"change": change, "reason": "x"})
@@ -203,6 +204,67 @@ def limits_now(project: Project) -> list[int]:
     return list(
         QuotaGrant.objects.filter(project=project, period__contains=database_now()).values_list("amount", flat=True)
     )
+
+
+class TestRenewing:
+    def test_it_is_chosen_previewed_and_shown_with_its_day(self, client_as: ClientAs, vision: Project) -> None:
+        move_to(dt.datetime(2026, 12, 5, tzinfo=dt.UTC))
+        Project.objects.update(starts_on=dt.date(2026, 10, 9), ends_on=dt.date(2028, 1, 1))
+        client = client_as("manager")
+        shown = preview(client, resource="card_milli_s", amount="100", renews="quarter")
+        page = text_of(shown)
+        assert "each quarter of the calendar" in page
+        assert "next on Jan. 1, 2027" in page
+        confirm(client, shown)
+        grant = QuotaGrant.objects.get()
+        assert (grant.renews, grant.amount) == ("quarter", 360_000_000)
+        page = text_of(client.get(f"{PAGE}?resource=card_milli_s"))
+        assert "starts anew on Jan. 1, 2027 (UTC)" in page
+        assert '<option value="quarter" selected>' in page
+        assert "Spent in the periods before" not in page
+        move_to(dt.datetime(2027, 1, 1, 0, 1, tzinfo=dt.UTC))
+        page = text_of(client.get(PAGE))
+        assert "starts anew on April 1, 2027 (UTC)" in page
+        assert "<td>Oct. 1, 2026</td>" in page
+        assert "<td>July 1, 2026</td>" not in page
+        row = AuditEvent.objects.get(verb="quota.set")
+        assert (row.after or {})["renews"] == "quarter"
+
+    def test_a_job_that_waits_for_it_is_told_the_day(
+        self, client_as: ClientAs, people: dict[str, User], vision: Project, act: Act
+    ) -> None:
+        factories.node("n1")
+        quota.set_grant(project=vision, terms=Terms(BUDGET, 1, renews="year"), act=act)
+        job = factories.job(people["researcher"], asks=[{"form": "container", "memory_mib": 0}], walltime_s=3600)
+        page = text_of(client_as("researcher").get(f"/jobs/{job.pk}/outlook/"))
+        assert f"starts anew on Jan. 1, {database_now().year + 1} (UTC)" in page
+
+    def test_what_else_renews_is_refused(self, client_as: ClientAs, vision: Project) -> None:
+        answer = preview(client_as("manager"), renews="month")
+        assert answer.status_code == 422
+        assert list(answer.context["form"].errors) == ["renews"]
+        assert list(preview(client_as("manager"), renews="week").context["form"].errors) == ["renews"]
+
+    def test_a_department_renews_too(self, client_as: ClientAs, people: dict[str, User]) -> None:
+        client, change = client_as("manager"), "/departments/research/change/"
+        cap = {"what": "ceiling", "resource": "card_milli_s", "amount": "12", "renews": "year"}
+        assert "each calendar year" in text_of(capped(client, **cap))
+        assert DepartmentCeiling.objects.get().renews == "year"
+        assert f"starts anew on Jan. 1, {database_now().year + 1} (UTC)" in text_of(
+            client.get("/departments/research/")
+        )
+        answer = client.post(change, cap | {"resource": "cpu_milli"})
+        assert list(answer.context["forms"]["ceiling"].errors) == ["renews"]
+
+
+def capped(client: Client, slug: str = "research", **values: str) -> Any:
+    """The preview of a ceiling, which is then confirmed."""
+    change = f"/departments/{slug}/change/"
+    shown = client.post(change, {"what": "ceiling"} | values)
+    assert shown.status_code == 200, shown.context["forms"]["ceiling"].errors
+    sent = {"what": "confirm", "change": str(shown.context["form"]["change"].value()), "reason": "small"}
+    assert client.post(change, sent)["Location"] == f"/departments/{slug}/"
+    return shown
 
 
 def _in(**time: float) -> str:
@@ -264,19 +326,20 @@ class TestDepartments:
         assert "New department" in text_of(client_as("manager").get("/departments/"))
         assert "Ceilings over it" in text_of(client_as("researcher").get(PAGE))
 
-    def test_the_forms_of_one(self, client_as: ClientAs, people: dict[str, User]) -> None:
+    def test_the_forms_of_one(self, client_as: ClientAs, people: dict[str, User], settings: Any) -> None:
         client = client_as("manager")
         assert client.post("/departments/", {"slug": "lab", "title": "Lab", "parent": "research"}).status_code == 302
         change = "/departments/lab/change/"
         assert client.post(change, {"what": "rename", "title": "Laboratory"}).status_code == 302
         assert client.post(change, {"what": "move", "parent": ""}).status_code == 302
-        cap = {"what": "ceiling", "resource": "cpu_milli", "amount": "12", "reason": "small"}
-        assert client.post(change, cap).status_code == 302
+        cap = {"resource": "cpu_milli", "amount": "12"}
+        capped(client, "lab", **cap)
         lab = Department.objects.get(slug="lab")
         assert (lab.title, lab.parent) == ("Laboratory", None)
         assert DepartmentCeiling.objects.get(department=lab).amount == 12_000
         assert "12 cores" in text_of(client.get("/departments/lab/"))
-        assert client.post(change, cap | {"amount": ""}).status_code == 302
+        settings.QUOTA_WINDOW_HOURS = 0
+        assert "no ceiling" in text_of(capped(client, "lab", **cap | {"amount": ""}))
         assert limits.chain(lab.pk) == [lab.pk]
         assert not DepartmentCeiling.objects.filter(period__contains=database_now()).exists()
 
@@ -286,8 +349,10 @@ class TestDepartments:
             ({"what": "rename", "title": ""}, "rename", "title"),
             ({"what": "move", "parent": "research"}, "move", "parent"),
             ({"what": "move", "parent": "nowhere"}, "move", "parent"),
-            ({"what": "ceiling", "resource": "cpu_milli", "amount": "1"}, "ceiling", "reason"),
-            ({"what": "ceiling", "resource": "x", "amount": "1", "reason": "r"}, "ceiling", "resource"),
+            ({"what": "ceiling", "resource": "x", "amount": "1"}, "ceiling", "resource"),
+            ({"what": "ceiling", "resource": "cpu_milli", "amount": "1", "model": "T4"}, "ceiling", "model"),
+            ({"what": "ceiling", "resource": "cpu_milli", "amount": ""}, "ceiling", "amount"),
+            ({"what": "ceiling", "resource": "whole_nodes", "amount": "1.5"}, "ceiling", "amount"),
         ],
     )
     def test_what_is_wrong(
@@ -296,6 +361,65 @@ class TestDepartments:
         answer = client_as("admin").post("/departments/research/change/", values)
         assert answer.status_code == 422
         assert list(answer.context["forms"][name].errors) == [field]
+
+    def test_a_ceiling_is_previewed_with_who_is_under_it_and_who_would_be_ended(
+        self, client_as: ClientAs, people: dict[str, User], vision: Project, act: Act
+    ) -> None:
+        running(people, 2)
+        client = client_as("admin")
+        change, cap = "/departments/research/change/", {"what": "ceiling", "resource": "card_milli", "model": "A100"}
+        assert "in use now" in text_of(client.post(change, cap | {"amount": "1"}))
+        shown = client.post(change, cap | {"amount": "1", "drain_at": _in(hours=30)})
+        page = text_of(shown)
+        assert "cards at once (A100)" in page
+        assert re.search(r'/projects/vision/quota/">vision</a>: 2 cards', page)
+        assert "these would be ended" in page
+        assert "gives back 1 card" in page
+        assert not DepartmentCeiling.objects.exists()
+        sent = {"what": "confirm", "change": str(shown.context["form"]["change"].value())}
+        assert list(client.post(change, sent).context["form"].errors) == ["reason"]
+        assert client.post(change, sent | {"reason": "as decided"}).status_code == 302
+        ceiling = DepartmentCeiling.objects.get()
+        assert (ceiling.model, ceiling.amount, ceiling.reason) == ("A100", 1000, "as decided")
+        assert ceiling.drain_at is not None
+        assert AuditEvent.objects.get(verb="ceiling.set").via == "page"
+
+    def test_a_change_of_a_ceiling_is_observed(self, client_as: ClientAs, people: dict[str, User]) -> None:
+        client, change = client_as("manager"), "/departments/research/change/"
+        capped(client, resource="card_milli", amount="4")
+        page = text_of(client.get("/departments/research/?resource=card_milli"))
+        assert "Effect of the last change" in page
+        assert 'value="4"' in page
+        again = {"what": "ceiling", "resource": "card_milli", "amount": "8", "model": "A100"}
+        factories.node("n1")
+        shown = client.post(change, again)
+        assert "observed until" in text_of(shown)
+        sent = {"what": "confirm", "change": str(shown.context["form"]["change"].value()), "reason": "more"}
+        refused = client.post(change, sent)
+        assert (refused.status_code, list(refused.context["form"].errors)) == (409, ["override_reason"])
+        assert client.post(change, sent | {"override_reason": "a deadline"}).status_code == 302
+        row = AuditEvent.objects.get(verb="ceiling.overridden")
+        assert (row.after or {})["override_reason"] == "a deadline"
+        page = text_of(client_as("auditor").get("/departments/"))
+        assert "cards at once (A100)" in page
+
+    def test_a_sealed_ceiling_is_of_its_department_and_of_what_was_shown(
+        self, client_as: ClientAs, people: dict[str, User], act: Act
+    ) -> None:
+        client, change = client_as("admin"), "/departments/research/change/"
+        lab = departments.create_department(slug="lab", title="Lab", parent=None, act=act)
+        shown = client.post(change, {"what": "ceiling", "resource": "card_milli", "amount": "4"})
+        sealed = str(shown.context["form"]["change"].value())
+        for text in ("", "x", sealed[:-1] + ("B" if sealed.endswith("A") else "A")):
+            answer = client.post(change, {"what": "confirm", "change": text, "reason": "x"})
+            assert answer.status_code == 422
+        other = client.post("/departments/lab/change/", {"what": "confirm", "change": sealed, "reason": "x"})
+        assert other.status_code == 422
+        departments.set_ceiling(department=lab, cap=Cap(MILLI, 1), act=act)
+        departments.set_ceiling(department=Department.objects.get(slug="research"), cap=Cap(MILLI, 1), act=act)
+        late = client.post(change, {"what": "confirm", "change": sealed, "reason": "x", "override_reason": "y"})
+        assert late.status_code == 409
+        assert "changed by somebody else since the preview" in text_of(late)
 
     def test_nothing_chosen_and_a_name_that_is_taken(self, client_as: ClientAs, people: dict[str, User]) -> None:
         client = client_as("admin")
