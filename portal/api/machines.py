@@ -13,7 +13,7 @@ from rest_framework.generics import get_object_or_404
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ledger import inventory, telemetry
+from ledger import holds, telemetry
 from ledger.clock import database_now
 from ledger.models import Card, CardSeat, Hold, Job, Node, Zone
 from ledger.vocabulary import HoldKind
@@ -108,7 +108,7 @@ class Holds(Listing):
 
     @extend_schema(summary="Take a card or a node out of the pool", responses={201: OpenApiTypes.OBJECT})
     def post(self, request: Request) -> Response:
-        if not request.user.operates:
+        if not request.user.operates_somewhere:
             raise PermissionDenied(_("Only operators and admins hold cards and nodes."))
         data = HoldInput(data=request.data)
         data.is_valid(raise_exception=True)
@@ -118,7 +118,7 @@ class Holds(Listing):
         if node is None and card is None:
             field = "node" if "node" in values else "card"
             raise ValidationError({field: _("There is no such %(thing)s.") % {"thing": field}})
-        hold = inventory.place_hold(
+        hold = holds.hold_one(
             kind=HoldKind(values["kind"]),
             reason=values["reason"],
             actor=request.user,
@@ -139,15 +139,15 @@ def _hold(pk: int) -> Hold:
 class HoldEnd(Reading):
     @extend_schema(summary="Return what is held to the pool", request=EndHoldInput, responses=OpenApiTypes.OBJECT)
     def post(self, request: Request, pk: int) -> Response:
-        if not request.user.operates:
+        if not request.user.operates_somewhere:
             raise PermissionDenied(_("Only operators and admins return cards and nodes."))
         if pk >= ID_LIMIT:
             raise NotFound
-        get_object_or_404(Hold, pk=pk)
+        hold = get_object_or_404(Hold.objects.select_related("node", "card"), pk=pk)
         data = EndHoldInput(data=request.data)
         data.is_valid(raise_exception=True)
-        inventory.end_hold(
-            hold_id=pk,
+        holds.end_one(
+            hold=hold,
             reason=data.validated_data["reason"],
             actor=request.user,
             via="api",
