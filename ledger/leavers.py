@@ -1,6 +1,6 @@
 """What still stands in the name of people who have left the site (`is_active` False): the projects that they own, their
-jobs, their tokens, their odd grants. Reads only: deactivating a person ends their access at the next request and nothing
-else, so that no work is lost; what is listed here is for somebody to hand over or to end.
+jobs, their tokens, their odd grants. Reads only: deactivating a person ends their access at the next request and
+nothing else, so that no work is lost; what is listed here is for somebody to hand over or to end.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ of letters; scheduler.telling sends them.
 
 Level-triggered: a pass looks at what stands and writes the letters that are missing, each with its delivery and its
 audit row in one transaction, so that it is safe to be killed and to run twice; a constraint holds each to once. What a
-letter says is made when it is read, from what stands then, in the reader's language, and only if it is still so and theirs to
-know: `holds`.
+letter says is made when it is read, from what stands then, in the reader's language, and only if it is still so and
+theirs to know: `holds`.
 """
 
 from __future__ import annotations
@@ -29,51 +29,54 @@ BATCH: Final = 500  # letters of a kind in one pass
 RECENT: Final = dt.timedelta(days=14)  # what is older is not told any more
 ENDS_SOON: Final = dt.timedelta(days=3)
 SHOWN: Final = 10
-NOT_TOLD: Final = (
-    "NOT EXISTS (SELECT FROM ledger_letter l WHERE l.kind = %(kind)s AND l.to_id = u.id AND l.{0}_id = {1}.id)"
-)
 DECIDED: Final = (
     "SELECT r.id, u.id FROM ledger_projectrequest r JOIN ledger_user u ON u.id = r.by_id AND u.is_active "
-    "WHERE r.state = %(kind)s AND r.decided_at > %(now)s - %(recent)s AND " + NOT_TOLD.format("request", "r")
+    "WHERE r.state = %(kind)s AND r.decided_at > %(now)s - %(recent)s"
 )
-OF_GRANTS: Final = (
-    "SELECT g.id, u.id FROM ledger_oddgrant g JOIN ledger_user u ON u.id = g.user_id AND u.is_active WHERE "
-    + NOT_TOLD.format("grant", "g")
-    + " AND "
-)
-DUE: Final[Mapping[LetterKind, str]] = {  # (thing, person) of the letters that are missing
+DUE: Final[Mapping[LetterKind, str]] = {  # (thing, person), whether they were told or not
     LetterKind.INVITED: (
         "SELECT i.id, u.id FROM ledger_invitation i JOIN ledger_user u ON u.id = i.user_id AND u.is_active "
         "JOIN ledger_project p ON p.id = i.project_id AND p.state <> 'ended' "
-        "WHERE i.state = 'open' AND i.expires_at > %(now)s AND " + NOT_TOLD.format("invitation", "i")
+        "WHERE i.state = 'open' AND i.expires_at > %(now)s"
     ),
-    # whose verdict counts: as RequestQuerySet.decided_by, which a test compares with it
+    # whose verdict counts: as RequestQuerySet.decided_by, with which a test compares it
     LetterKind.TO_DECIDE: (
         "SELECT r.id, u.id FROM ledger_projectrequest r JOIN ledger_user u ON u.is_active AND u.id <> r.by_id "
         "AND (u.site_role = 'admin' OR (r.kind <> 'join' AND u.site_role = 'manager') OR (r.kind = 'join' AND EXISTS "
         "(SELECT FROM ledger_membership m WHERE m.project_id = r.project_id AND m.user_id = u.id "
-        "AND m.role IN ('owner', 'manager')))) "
-        "WHERE r.state = 'open' AND r.expires_at > %(now)s AND " + NOT_TOLD.format("request", "r")
+        "AND m.role IN ('owner', 'manager')))) WHERE r.state = 'open' AND r.expires_at > %(now)s"
     ),
     LetterKind.COMMENTED: (
         "SELECT c.id, u.id FROM ledger_requestcomment c JOIN ledger_projectrequest r ON r.id = c.request_id "
-        "JOIN ledger_user u ON u.id = r.by_id AND u.is_active AND u.id <> c.by_id "
-        "WHERE c.at > %(now)s - %(recent)s AND " + NOT_TOLD.format("comment", "c")
+        "JOIN ledger_user u ON u.id = r.by_id AND u.is_active AND u.id <> c.by_id WHERE c.at > %(now)s - %(recent)s"
     ),
     LetterKind.APPROVED: DECIDED,
     LetterKind.REFUSED: DECIDED,
     LetterKind.EXPIRED: DECIDED,
-    LetterKind.GRANT_GIVEN: OF_GRANTS + "g.period @> %(now)s",
-    LetterKind.GRANT_ENDS: OF_GRANTS
-    + (
-        "g.period @> %(now)s AND upper(g.period) <= %(now)s + %(soon)s AND upper(g.period) - lower(g.period) > %(soon)s"
+    LetterKind.GRANT_GIVEN: (
+        "SELECT g.id, u.id FROM ledger_oddgrant g JOIN ledger_user u ON u.id = g.user_id AND u.is_active "
+        "WHERE g.period @> %(now)s"
     ),
-    LetterKind.GRANT_OVER: OF_GRANTS + "upper(g.period) <= %(now)s AND upper(g.period) > %(now)s - %(recent)s",
+    LetterKind.GRANT_ENDS: (
+        "SELECT g.id, u.id FROM ledger_oddgrant g JOIN ledger_user u ON u.id = g.user_id AND u.is_active "
+        "WHERE g.period @> %(now)s AND upper(g.period) <= %(now)s + %(soon)s "
+        "AND upper(g.period) - lower(g.period) > %(soon)s"
+    ),
+    LetterKind.GRANT_OVER: (
+        "SELECT g.id, u.id FROM ledger_oddgrant g JOIN ledger_user u ON u.id = g.user_id AND u.is_active "
+        "WHERE upper(g.period) <= %(now)s AND upper(g.period) > %(now)s - %(recent)s"
+    ),
 }
+MISSING: Final = """
+SELECT due.thing, due.person FROM ({}) AS due (thing, person) WHERE NOT EXISTS (
+  SELECT FROM ledger_letter l WHERE l.to_id = due.person AND l.kind = %(kind)s
+    AND coalesce(l.invitation_id, l.request_id, l.comment_id, l.grant_id) = due.thing)
+ORDER BY 1, 2 LIMIT %(most)s
+"""
 
 
 def write_due(now: dt.datetime | None = None) -> dict[str, int]:
-    """Write what is missing, each letter on its own: an odd one stops no other. Returns counts for the task's record."""
+    """Write what is missing, each letter on its own: an odd one stops no other. Returns counts."""
     counts = {"letters": 0, "odd": 0}
     moment = now or database_now()
     for kind in LetterKind:
@@ -87,9 +90,9 @@ def write_due(now: dt.datetime | None = None) -> dict[str, int]:
 
 
 def _missing(kind: LetterKind, now: dt.datetime) -> list[tuple[int, int]]:
-    values = {"kind": kind, "now": now, "recent": RECENT, "soon": ENDS_SOON, "most": BATCH}
+    values: dict[str, Any] = {"kind": kind, "now": now, "recent": RECENT, "soon": ENDS_SOON, "most": BATCH}
     with connection.cursor() as cursor:
-        cursor.execute(f"{DUE[kind]} ORDER BY 1, 2 LIMIT %(most)s", values)
+        cursor.execute(MISSING.format(DUE[kind]), values)
         return list(cursor.fetchall())
 
 
@@ -153,7 +156,7 @@ def _invited(letter: Letter, now: dt.datetime) -> bool:
 
 
 def _to_decide(letter: Letter, now: dt.datetime) -> bool:
-    rows = ProjectRequest.objects.decided_by(letter.to).filter(pk=letter.request_id, expires_at__gt=now)
+    rows = ProjectRequest.objects.decided_by(letter.to).filter(pk=request_of(letter).pk, expires_at__gt=now)
     return bool(rows.exists())
 
 

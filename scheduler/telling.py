@@ -1,5 +1,5 @@
-"""Sends what stands in the outbox of notices and letters: mails through Django's backend, and one signed JSON document a notice to
-the site's webhook. Claim → send → note: killed between the last two, it is sent again, never left out.
+"""Sends what stands in the outbox of notices and letters: mails through Django's backend, and one signed JSON document
+a notice to the site's webhook. Claim → send → note: killed between the last two, it is sent again, never left out.
 
 The webhook gets POST with `X-GPU-Commons-Signature: sha256=<HMAC-SHA256 of the body with PROJECT_WEBHOOK_SECRET>` and
 `Idempotency-Key`, equal for every try of one delivery. Any answer but 2xx is a failure; redirects are not followed.
