@@ -76,10 +76,10 @@ def seen_by(user: User) -> Any:
     return rows.select_related("user", "zone", "department", "by", "withdrawn_by")
 
 
-def standing(user: User, **cut: Any) -> list[Row]:
-    """Those that stand now, of a zone, a department or a person, of what this user may see; the next to end first."""
+def standing(viewer: User, **cut: Any) -> list[Row]:
+    """Those that stand now, of a zone, a department or a person, of what the viewer may see; the next to end first."""
     now = database_now()
-    return [row_of(grant, now) for grant in seen_by(user).filter(period__contains=now, **cut).order_by("period", "pk")]
+    return [row_of(grant, now) for grant in seen_by(viewer).filter(period__contains=now, **cut).order_by("period", "pk")]
 
 
 def of_person(viewer: User, person: User) -> list[Row]:

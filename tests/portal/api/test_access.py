@@ -42,6 +42,13 @@ BODIES: dict[str, dict[str, Any]] = {
     },
     "request-verdict": {"approve": True},
     "request-comments": {"text": "test"},
+    "rights": {
+        "user": "guest of other",
+        "department": "research",
+        "until": f"{relations.in_a_week()}T00:00:00Z",
+        "reason": "test",
+    },
+    "right-withdraw": {"reason": "test"},
 }
 SECRET_NAMES = relations.SECRETS
 
