@@ -116,10 +116,9 @@ def _zone(_user: User) -> str | None:
 def _department(user: User) -> str | None:
     if not user.audits_somewhere:
         return None
-    rows = (
-        Department.objects.all() if user.sees_everything else Department.objects.filter(pk__in=user.audited_departments)
-    )
-    return rows.order_by("slug").values_list("slug", flat=True).first()
+    rows = Department.objects.all()
+    seen = rows if user.sees_everything else rows.filter(pk__in=user.audited_departments)
+    return seen.order_by("slug").values_list("slug", flat=True).first()
 
 
 def _plan(_user: User) -> int | None:
