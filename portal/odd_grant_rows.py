@@ -79,7 +79,8 @@ def seen_by(user: User) -> Any:
 def standing(viewer: User, **cut: Any) -> list[Row]:
     """Those that stand now, of a zone, a department or a person, of what the viewer may see; the next to end first."""
     now = database_now()
-    return [row_of(grant, now) for grant in seen_by(viewer).filter(period__contains=now, **cut).order_by("period", "pk")]
+    rows = seen_by(viewer).filter(period__contains=now, **cut)
+    return [row_of(grant, now) for grant in rows.order_by("period__endswith", "pk")]
 
 
 def of_person(viewer: User, person: User) -> list[Row]:
