@@ -37,7 +37,7 @@ TIMEOUT_S: Final = 10
 
 def tell_due(now: dt.datetime | None = None, limit: int = BATCH) -> dict[str, int]:
     """Try every delivery that is due, each on its own. Returns counts for the task's record."""
-    counts = {"sent": 0, "tried": 0, "failed": 0, "dropped": 0}
+    counts = {"sent": 0, "tried": 0, "failed": 0}
     for pk in _due(now or database_now(), limit):
         moment = now or database_now()
         delivery = _claim(pk, moment)
@@ -45,7 +45,7 @@ def tell_due(now: dt.datetime | None = None, limit: int = BATCH) -> dict[str, in
             continue
         try:
             if delivery.letter is not None and not letters.holds(delivery.letter, moment):
-                counts["dropped"] += _note_dropped(delivery)
+                counts["dropped"] = counts.get("dropped", 0) + _note_dropped(delivery)
                 continue
             SENDERS[Channel(delivery.channel)](delivery)
         except Exception as error:  # whatever a mail server or a library says: it is told in the row

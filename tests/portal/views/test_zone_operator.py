@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from ledger import book, odd_grants
+from ledger import odd_grants
 from ledger.acts import Act
 from ledger.models import AuditEvent, Hold, Job, NodeZone, OddGrant, User
 from ledger.vocabulary import HoldKind
@@ -194,4 +194,3 @@ def test_key_work_stays_with_site_operators(someone: User) -> None:
     answer = api(someone).post("jobs/", spec | {"key_work": True, "simulated": True})
     assert answer.status_code == 400
     assert "key_work" in answer.content.decode()
-    assert book
