@@ -358,7 +358,7 @@ def _card_appeared(node: Node, seen: SeenCard, changes: Changes) -> None:
 
 def _leave_seat(seat: CardSeat, node: Node, changes: Changes) -> bool:
     """Close a seat, unless an allocation still holds the card there."""
-    if Allocation.objects.filter(shares__seat=seat, period__upper_inf=True).exists():
+    if Allocation.objects.filter(shares__card=seat.card_id, shares__seat=seat, period__upper_inf=True).exists():
         changes.conflicts.append(
             (seat.card.uuid, f"moved to {node.hostname} while allocated on {seat.node.hostname}", "end that job first")
         )

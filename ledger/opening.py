@@ -24,10 +24,10 @@ from ledger.vocabulary import Form, JobState
 
 # keys come as one array each: a placeholder for every key costs more than what is done with it
 # only those that have a ceiling, from the root down: most projects stand under none
+ANY_CEILING = "SELECT EXISTS (SELECT FROM ledger_departmentceiling WHERE period @> clock_timestamp())"
 LOCK_DEPARTMENTS = """
 WITH capped AS (SELECT DISTINCT department_id FROM ledger_departmentceiling WHERE period @> clock_timestamp()),
-above AS (SELECT ledger_department_chain(department_id) AS ids FROM ledger_project
-    WHERE id = ANY (%s::bigint[]) AND EXISTS (SELECT FROM capped))
+above AS (SELECT ledger_department_chain(department_id) AS ids FROM ledger_project WHERE id = ANY (%s::bigint[]))
 SELECT FROM ledger_department d
 WHERE d.id IN (SELECT department_id FROM capped) AND d.id IN (SELECT unnest(ids) FROM above)
 ORDER BY cardinality(ledger_department_chain(d.id)), d.id FOR NO KEY UPDATE OF d
@@ -126,7 +126,9 @@ def lock_for_opening(project_ids: Iterable[int], node_ids: Iterable[int]) -> dt.
     """Lock what will be consumed, in the house order, and return the instant from which periods may start."""
     projects = sorted(set(project_ids))
     with connection.cursor() as cursor:
-        cursor.execute(LOCK_DEPARTMENTS, [projects])
+        cursor.execute(ANY_CEILING)
+        if cursor.fetchone()[0]:
+            cursor.execute(LOCK_DEPARTMENTS, [projects])
         cursor.execute(LOCK_PROJECTS, [projects])
         cursor.execute(LOCK_NODES, [sorted(set(node_ids))])
     return database_now()

@@ -6,7 +6,8 @@ import datetime as dt
 import gc
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -20,9 +21,10 @@ from ledger.vocabulary import Refusal
 from scheduler import preempting, snapshot
 from scheduler.commit import Committed, commit_as_decided
 from scheduler.engine.plan import Desk, shares_of
-from scheduler.engine.types import Plan, Reservation, Snapshot, Waiting
+from scheduler.engine.types import Placement, Plan, Reservation, Snapshot, Waiting
 from scheduler.quota import REFUSALS, over_quota
 from scheduler.snapshot import QueuedJob
+from scheduler.wake import ring
 
 PLACEMENT_LOCK = 7_130_002
 ROUNDS = 5  # a refused placement is tried again at once, with what the database knows now
@@ -30,9 +32,10 @@ BUDGET_S = 5.0
 FINAL_FOR_NOW = (*REFUSALS, Refusal.PROJECT_ENDED)  # looking again in the same tick changes nothing
 NOTHING: Mapping[int, Refusal] = MappingProxyType({})
 # A long queue is looked at wholly now and then, so that it takes this part of the time at most; in between the first
-# few of those that ask for the same are enough to fill what became free.
+# few of those that ask for the same are enough to fill what became free: as many as found room lately, and more at once
+# where all of them did.
 LONG = 1_000
-HEADS = 2, 64  # of a kind; the more once many of them found room
+FEWEST, MOST = 2, 64  # of a kind
 WHOLE_EVERY_S = 2.0
 WHOLE_PART = 0.05
 REFRESH = dt.timedelta(seconds=20)  # an unchanged reason is stamped again this often
@@ -99,13 +102,19 @@ class _Looked:
     ended: float = float("-inf")
     took_s: float = 0.0
     jobs: int = 0
-    many_placed: bool = False
+    enough: int = FEWEST
 
     def heads(self, now: float) -> int | None:
         """How many of each kind are enough this time; None: all are looked at."""
         rested = now - self.ended
         enough = self.jobs > LONG and rested < max(WHOLE_EVERY_S, self.took_s / WHOLE_PART)
-        return HEADS[self.many_placed] if enough else None
+        return self.enough if enough else None
+
+    def learn(self, heads: int, placed: int) -> bool:
+        """After so many of each kind were looked at, of one of which `placed` found room. Whether more of it may."""
+        all_did = placed >= heads
+        self.enough = min(MOST, 4 * heads if all_did else max(FEWEST, 2 * placed, heads // 2))
+        return all_did
 
 
 _looked = _Looked()
@@ -115,7 +124,7 @@ def _rounds() -> dict[str, Any]:
     started, before, total = monotonic(), snapshot.reloads(), Committed()
     heads = _looked.heads(started)
     jobs: list[QueuedJob] = []
-    stopped = 0
+    stopped = most_placed = 0
     for _ in range(ROUNDS):
         jobs = snapshot.queued_jobs(heads=heads)
         if not jobs:
@@ -140,13 +149,15 @@ def _rounds() -> dict[str, Any]:
         total.refused.update(done.refused)
         total.refused_jobs |= {job: why for job, why in done.refused_jobs.items() if why in FINAL_FOR_NOW}
         refused = total.refused_jobs | done.refused_jobs
+        most_placed = max(most_placed, _most_alike(desk, done.refused_jobs))
         if heads is None:
             _record_waiting(snap, desk.plan(), refused, over)
         if not done.refused:  # else the plan holds what the database did not take, and nobody is stopped by that
             stopped = preempting.stop_for_waiting(snap, desk, refused)
         if not done.refused or monotonic() - started > BUDGET_S:
             break
-    _looked.many_placed = 4 * total.placed > len(jobs)
+    if heads is not None and _looked.learn(heads, most_placed):
+        ring("scheduler.tick")
     if heads is None:
         now = monotonic()
         _looked.ended, _looked.took_s, _looked.jobs = now, now - started, len(jobs)
@@ -157,6 +168,13 @@ def _rounds() -> dict[str, Any]:
         "looked_at": len(jobs),
         "reloads": snapshot.reloads() - before,
     }
+
+
+def _most_alike(desk: Desk, refused: Container[int]) -> int:
+    """How many of those that were placed are of one kind, as ledger_queue_heads knows them."""
+    placed = (desk.jobs[pk] for pk, one in desk.decided.items() if isinstance(one, Placement) and pk not in refused)
+    kinds = Counter((job.project_id, job.priority, job.asks) for job in placed)
+    return max(kinds.values(), default=0)
 
 
 def _record_waiting(

@@ -66,10 +66,10 @@ def stop_for_waiting(snap: Snapshot, desk: Desk, refused: Collection[int]) -> in
     for one in islice(_wanted(desk, claims | set(refused), hopeless), LOOKED_AT):
         if tenants is None:
             tenants = _tenants(desk.shares)
-        if promised is None:
-            promised = _promised(desk, claims)
         if served == settings.PREEMPT_CLAIMANTS or all(tenant.closing for tenant in tenants):
             break
+        if promised is None:
+            promised = _promised(desk, claims)
         found = _look(snap.reserves, one, desk.shares, tenants) if promised.has_room(one.job) else None
         if found is None:
             hopeless.add(one.like)

@@ -102,10 +102,10 @@ class CardShare(models.Model):
     allocation = models.ForeignKey(
         Allocation, on_delete=models.PROTECT, related_name="shares", db_constraint=False, db_index=False
     )
-    seat = models.ForeignKey(CardSeat, on_delete=models.PROTECT, related_name="+", db_constraint=False)
+    seat = models.ForeignKey(CardSeat, on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False)
     node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False)
     card = models.ForeignKey(Card, on_delete=models.PROTECT, related_name="shares", db_constraint=False)
-    block = models.ForeignKey(Block, on_delete=models.PROTECT, null=True, related_name="+")
+    block = models.ForeignKey(Block, on_delete=models.PROTECT, null=True, related_name="+", db_index=False)
     card_memory_mib = models.IntegerField()
     memory = Int4MultiRangeField()
     compute = Int4MultiRangeField()  # of [0, 1000); empty = best effort
@@ -127,6 +127,7 @@ class CardShare(models.Model):
             ExclusionConstraint(
                 name="card_in_one_mig_mode",
                 expressions=[("card", EQUAL), ("mig_mode", NOT_EQUAL), ("period", OVERLAPS)],
+                condition=Q(period__upper_inf=True),  # a share comes open; once closed it can't clash any more
             ),
             ExclusionConstraint(
                 name="block_given_once",

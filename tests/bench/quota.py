@@ -39,6 +39,7 @@ CARDS: Final = QUEUES * GUARANTEED // MACHINES  # of a machine
 MIB: Final = 1_000
 PAUSE_S: Final = 0.005  # between looks at the clock
 LOOK_S: Final = 0.05  # between looks for what was placed: nothing is over sooner
+PART: Final = 50  # end in one transaction, as scheduler.observing has it
 SWEEP_S: Final = 2.0  # so often the queue is looked at though nobody rang
 FIRST: Final = 0.04  # of the jobs come once before what is measured
 KUEUE_S: Final = 351.0
@@ -165,13 +166,13 @@ def play(coming: list[Arrival]) -> dict[str, Any]:
     rounds, longest, placed, told = 0, 0.0, 0, 0.0
     while not done.is_set() and all(process.exitcode in (None, 0) for process in others):
         before = time.perf_counter()
-        placed += (now := placing.place_queued()["placed"])
+        placed += placing.place_queued()["placed"]
         longest = max(longest, time.perf_counter() - before)
         rounds += 1
         if time.perf_counter() - told > 5:
             told = time.perf_counter()
             tell(f"{told - began:.0f} s: {placed} of {len(coming)} placed in {rounds} rounds")
-        wait_for_the_bell(SWEEP_S if not now else 0.0)
+        wait_for_the_bell(SWEEP_S)
     for process in others:
         process.join(10)
     assert [process.exitcode for process in others] == [0, 0]
@@ -191,7 +192,7 @@ def play(coming: list[Arrival]) -> dict[str, Any]:
 
 
 def wait_for_the_bell(most_s: float) -> None:
-    """Until something was submitted or ended, as a worker waits for its next message."""
+    """Until something was submitted or ended, or a round rang for the next, as a worker waits for its message."""
     from scheduler import wake
 
     until = time.perf_counter() + most_s
@@ -307,10 +308,10 @@ def end_all(count: int, done: Any) -> None:
                 now = time.perf_counter()
                 running |= {attempt: (allocation, now + left) for attempt, allocation, left in cursor.fetchall()}
         due = [attempt for attempt, (_, ends) in running.items() if ends <= now]
-        if due:
-            end_attempts([Ending(attempt, Outcome.SUCCEEDED, 0) for attempt in due])
-            ended += len(confirm_closed([running.pop(attempt)[0] for attempt in due]))
-        else:
+        for part in (due[at : at + PART] for at in range(0, len(due), PART)):
+            end_attempts([Ending(attempt, Outcome.SUCCEEDED, 0) for attempt in part])
+            ended += len(confirm_closed([running.pop(attempt)[0] for attempt in part]))
+        if not due:
             time.sleep(PAUSE_S)
     done.set()
 

@@ -12,7 +12,7 @@ from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.departments import Cap
 from ledger.errors import Conflict, Forbidden, Refused
-from ledger.models import AuditEvent, Department, DepartmentCeiling, MemberLimit, Project, User
+from ledger.models import Allocation, AuditEvent, Department, DepartmentCeiling, MemberLimit, Project, User
 from ledger.projects import Details
 from ledger.quota import Terms
 from ledger.vocabulary import ProjectRole, Resource, SiteRole
@@ -200,16 +200,26 @@ def test_a_project_moves_with_what_it_is_guaranteed(vision: Project, act: Act) -
     assert projects.change_project(project=vision, details=Details(department=narrow), act=act).department == narrow
 
 
-def test_nothing_moves_below_a_ceiling_that_is_still_draining(vision: Project, research: Department, act: Act) -> None:
+def test_what_moves_inside_the_reach_of_a_draining_ceiling_changes_nothing_for_it(
+    vision: Project, research: Department, act: Act
+) -> None:
     flow.world(cards=4)
     running(2)
-    below = department("below", research)
-    departments.set_ceiling(department=research, cap=Cap(MILLI, 1000, database_now() + dt.timedelta(days=2)), act=act)
+    left, right = department("left", research), department("right", research)
+    draining = Cap(MILLI, 1000, database_now() + dt.timedelta(days=2))
+    departments.set_ceiling(department=research, cap=draining, act=act)
+    assert projects.change_project(project=vision, details=Details(department=left), act=act).department == left
+    assert departments.move_department(department=left, parent=right, act=act).parent == right
+    departments.set_ceiling(department=right, cap=draining, act=act)
+    departments.move_department(department=left, parent=research, act=act)  # out of it
     with pytest.raises(Conflict) as found:
-        projects.change_project(project=vision, details=Details(department=below), act=act)
+        departments.move_department(department=left, parent=right, act=act)
+    assert (found.value.field, found.value.code) == ("parent", "above_ceiling")
+    with pytest.raises(Conflict) as found:
+        projects.change_project(project=vision, details=Details(department=right), act=act)
     assert (found.value.field, found.value.code) == ("department", "above_ceiling")
     vision.refresh_from_db()
-    assert vision.department == research
+    assert vision.department == left
 
 
 def test_a_budget_over_a_department(research: Department, act: Act) -> None:
@@ -220,6 +230,7 @@ def test_a_budget_over_a_department(research: Department, act: Act) -> None:
     assert place_queued()["placed"] == 2
     ceiling = DepartmentCeiling.objects.get()
     assert ceiling.used_at_most == 1000 * 3600 * 2
+    assert ceiling.bound_until == Allocation.objects.earliest("period").period.lower + dt.timedelta(hours=1)
     with pytest.raises(Refused) as found:
         departments.set_ceiling(department=research, cap=Cap(BUDGET, 1000 * 3600), act=act)
     assert found.value.code == "below_use"

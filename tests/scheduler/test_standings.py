@@ -15,7 +15,7 @@ from ledger.models import Project, QuotaGrant, RollUp, UsageQuarter
 from ledger.vocabulary import Account, Form, Resource
 from scheduler import snapshot, standings
 from scheduler.models import Preemption
-from scheduler.placing import HEADS, LONG, WHOLE_EVERY_S, _Looked
+from scheduler.placing import FEWEST, LONG, MOST, WHOLE_EVERY_S, _Looked
 from tests import factories
 from tests.scheduler import flow
 
@@ -114,6 +114,13 @@ def test_a_long_queue_is_looked_at_wholly_now_and_then() -> None:
     assert _Looked().heads(0.0) is None
     assert _Looked(ended=0.0, took_s=0.1, jobs=LONG).heads(0.1) is None  # it is not long
     long = _Looked(ended=0.0, took_s=1.0, jobs=LONG + 1)
-    assert [long.heads(at) for at in (WHOLE_EVERY_S, 19.9, 20.1)] == [HEADS[0], HEADS[0], None]
-    long.many_placed = True
-    assert long.heads(0.1) == HEADS[1]
+    assert [long.heads(at) for at in (WHOLE_EVERY_S, 19.9, 20.1)] == [FEWEST, FEWEST, None]
+    assert long.learn(FEWEST, FEWEST)  # all of a kind found room: more of it may
+    assert long.heads(0.1) == 4 * FEWEST
+    assert not long.learn(16, 11)
+    assert long.heads(0.1) == 22
+    assert not long.learn(22, 0)
+    assert long.heads(0.1) == 11
+    assert [long.learn(*seen) or long.enough for seen in ((11, 0), (5, 0), (2, 0))] == [5, 2, FEWEST]
+    assert long.learn(60, 60)
+    assert long.enough == MOST
