@@ -32,7 +32,7 @@ STAYS_BACK = "DROP TRIGGER odd_grant_stays ON ledger_oddgrant; DROP FUNCTION led
 class Migration(migrations.Migration):
     dependencies = [
         ("auth", "0012_alter_user_first_name_max_length"),
-        ("ledger", "0017_long_queues"),
+        ("ledger", "0020_cheaper_shares"),
     ]
 
     operations = [
