@@ -42,9 +42,11 @@ DUE: Final[Mapping[LetterKind, str]] = {  # (thing, person), whether they were t
     # whose verdict counts: as RequestQuerySet.decided_by, with which a test compares it
     LetterKind.TO_DECIDE: (
         "SELECT r.id, u.id FROM ledger_projectrequest r JOIN ledger_user u ON u.is_active AND u.id <> r.by_id "
-        "AND (u.site_role = 'admin' OR (r.kind <> 'join' AND u.site_role = 'manager') OR (r.kind = 'join' AND EXISTS "
-        "(SELECT FROM ledger_membership m WHERE m.project_id = r.project_id AND m.user_id = u.id "
-        "AND m.role IN ('owner', 'manager')))) WHERE r.state = 'open' AND r.expires_at > %(now)s"
+        "AND (u.site_role = 'admin' OR u.site_role = 'manager' AND r.kind <> 'join') "
+        "WHERE r.state = 'open' AND r.expires_at > %(now)s UNION SELECT r.id, u.id FROM ledger_projectrequest r "
+        "JOIN ledger_membership m ON m.project_id = r.project_id AND m.role IN ('owner', 'manager') "
+        "JOIN ledger_user u ON u.id = m.user_id AND u.is_active AND u.id <> r.by_id "
+        "WHERE r.state = 'open' AND r.expires_at > %(now)s AND r.kind = 'join'"
     ),
     LetterKind.COMMENTED: (
         "SELECT c.id, u.id FROM ledger_requestcomment c JOIN ledger_projectrequest r ON r.id = c.request_id "

@@ -112,12 +112,28 @@ def tidy() -> dict[str, int]:
     for user_id in sorted(_untidy(ZoneUserPermission, "zone") | _untidy(DepartmentUserPermission, "department")):
         try:
             with transaction.atomic(durable=True):
-                User.objects.select_for_update(no_key=True).get(pk=user_id)
-                roles.derive_odd(user_id, database_now())
+                _derive_anew(User.objects.select_for_update(no_key=True).get(pk=user_id))
             count += 1
         except Exception:  # one odd person stops nobody else's
             log.exception("the permissions of user %d by odd grants are as they were", user_id)
     return {"tidied": count}
+
+
+def _derive_anew(user: User) -> None:
+    before = _permitted(user)
+    roles.derive_odd(user.pk, database_now())
+    after = _permitted(user)
+    if before != after:
+        audit.record(actor=None, via="task", verb="odd_grant.over", target=user, before=before, after=after)
+
+
+def _permitted(user: User) -> dict[str, list[str]]:
+    """What django-guardian's rows say, by short names."""
+    found = {"zones": ZoneUserPermission, "departments": DepartmentUserPermission}
+    return {
+        name: sorted(model.objects.filter(user=user).values_list("content_object__slug", flat=True))
+        for name, model in found.items()
+    }
 
 
 def _untidy(model: type[Any], place: str) -> set[int]:

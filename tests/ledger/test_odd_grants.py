@@ -133,6 +133,13 @@ def test_its_end_counts_at_the_next_request_though_no_pass_ran() -> None:
     assert odd_grants.tidy() == {"tidied": 1}
     assert permitted() == set()
     assert odd_grants.tidy() == {"tidied": 0}
+    row = AuditEvent.objects.get(verb="odd_grant.over")
+    assert (row.actor, row.target_type, row.before, row.after) == (
+        None,
+        "user",
+        {"zones": ["flexible"], "departments": ["research"]},
+        {"zones": [], "departments": []},
+    )
 
 
 def test_a_pass_goes_on_after_an_odd_person(monkeypatch: pytest.MonkeyPatch) -> None:
