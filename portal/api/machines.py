@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import Q
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -15,7 +16,7 @@ from rest_framework.response import Response
 
 from ledger import holds, telemetry
 from ledger.clock import database_now
-from ledger.models import Card, CardSeat, Hold, Job, Node, Zone
+from ledger.models import Card, CardSeat, Hold, Job, Node, User, Zone
 from ledger.vocabulary import HoldKind
 from portal.api import answers
 from portal.api.auth import AgentAuthentication, IsAgent
@@ -156,6 +157,16 @@ class HoldEnd(Reading):
         return Response(answers.hold_answer(_hold(pk)))
 
 
+def _of_machines(user: User) -> Q:
+    """Drift of the machines themselves, in zones that they operate by an odd grant."""
+    if not user.operated_zones:
+        return Q(pk__in=())
+    nodes = Node.objects.filter(zone_periods__zone__in=user.operated_zones, zone_periods__period__upper_inf=True)
+    cards = Card.objects.filter(seats__node__in=nodes, seats__period__upper_inf=True)
+    named = Q(subject__in=nodes.values("hostname")) | Q(subject__in=cards.values("uuid"))
+    return Q(job=None) & named
+
+
 @extend_schema(tags=["inventory"])
 class DriftList(Listing):
     queryset = Drift.objects.none()
@@ -166,7 +177,7 @@ class DriftList(Listing):
     def get(self, request: Request) -> Response:
         rows = Drift.objects.filter(resolved_at=None)
         if not request.user.sees_everything:
-            rows = rows.filter(job__in=Job.objects.visible_to(request.user))
+            rows = rows.filter(Q(job__in=Job.objects.visible_to(request.user)) | _of_machines(request.user))
         now = database_now()
         return self.page(
             rows, lambda page: [answers.drift_answer(d, int((now - d.first_seen).total_seconds())) for d in page]

@@ -11,9 +11,11 @@ from django.urls import reverse
 
 from ledger import odd_grants
 from ledger.acts import Act
+from ledger.clock import database_now
 from ledger.models import AuditEvent, Hold, Job, NodeZone, OddGrant, User
 from ledger.vocabulary import HoldKind
 from scheduler import queue
+from scheduler.models import Drift
 from tests import factories
 from tests.portal.api.client import api
 from tests.portal.views.lean import LeanClient
@@ -194,3 +196,15 @@ def test_key_work_stays_with_site_operators(someone: User) -> None:
     answer = api(someone).post("jobs/", spec | {"key_work": True, "simulated": True})
     assert answer.status_code == 400
     assert "key_work" in answer.content.decode()
+
+
+def test_drift_of_machines_is_told_of_the_zone_alone(jobs: dict[str, Job], someone: User) -> None:
+    now = database_now()
+    seen = {"detail": "d", "fix": "f", "first_seen": now, "last_seen": now}
+    for where in ("here", "there"):
+        Drift.objects.create(kind="agent_silent", subject=where, **seen)
+        Drift.objects.create(kind="inventory", subject=f"{where}-card-0", **seen)
+        Drift.objects.create(kind="attempt_unknown", subject=f"attempt {where}", job=jobs[where], **seen)
+    told = {row["subject"] for row in api(someone).get("drift/").json()["results"]}
+    assert told == {"here", "here-card-0", "attempt here"}
+    assert api(factories.user("stranger")).get("drift/").json()["results"] == []
