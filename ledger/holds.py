@@ -5,7 +5,7 @@ Holds that a rule placed end by themselves and are not a person's to end here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Final
 
 from django.db import transaction
@@ -13,11 +13,11 @@ from django.db.models import Q
 from django.utils.translation import gettext as _
 
 from ledger.errors import Conflict, Forbidden, Refused
-from ledger.inventory import SYNC_RULE, ZONE_PLAN_RULE, end_hold_inside, hold_inside
+from ledger.inventory import SYNC_RULE, ZONE_PLAN_RULE, end_hold_inside, end_standing_inside, hold_inside
 from ledger.models import Card, CardSeat, Hold, Node, User
 from ledger.reasons import check_reason
 from ledger.vocabulary import HoldKind
-from ledger.zones import lock_nodes
+from ledger.zones import in_zones, lock_nodes
 
 BY_PEOPLE: Final = (HoldKind.MAINTENANCE, HoldKind.FAULT, HoldKind.DRILL, HoldKind.DRAIN)
 
@@ -48,7 +48,7 @@ def hold_many(
     if kind not in BY_PEOPLE:
         raise Refused(_("This kind of hold is placed by rules alone."), field="kind", code="kind")
     with transaction.atomic(durable=True):
-        _lock_places(nodes, cards)
+        _lock_places(actor, nodes, cards)
         standing = {(hold.node_id, hold.card_id) for hold in open_holds(nodes=nodes, cards=cards) if hold.kind == kind}
         wanted: list[tuple[Node | None, Card | None]] = [
             (node, None) for node in nodes if (node.pk, None) not in standing
@@ -74,7 +74,7 @@ def return_many(
     """End every hold on these that a person may end. Conflict when there is none."""
     _check(actor, reason)
     with transaction.atomic(durable=True):
-        _lock_places(nodes, cards)
+        _lock_places(actor, nodes, cards)
         ending = [hold for hold in open_holds(nodes=nodes, cards=cards) if returnable(hold)]
         if not ending:
             raise Conflict(_("None of them has a hold that a person may end; nothing would change."), code="no_change")
@@ -83,13 +83,57 @@ def return_many(
         return ending
 
 
+def hold_one(
+    *,
+    kind: HoldKind,
+    reason: str,
+    actor: User,
+    via: str,
+    node: Node | None = None,
+    card: Card | None = None,
+    request_id: str = "",
+) -> Hold:
+    """As ledger.inventory.place_hold, by a person: Forbidden outside what they operate."""
+    with transaction.atomic(durable=True):
+        _lock_places(actor, [node] if node else [], [card] if card else [])
+        return hold_inside(kind=kind, reason=reason, actor=actor, via=via, node=node, card=card, request_id=request_id)
+
+
+def end_one(*, hold: Hold, reason: str, actor: User, via: str, request_id: str = "") -> Hold:
+    """As ledger.inventory.end_hold, by a person: Forbidden outside what they operate."""
+    with transaction.atomic(durable=True):
+        _lock_places(actor, [hold.node] if hold.node else [], [hold.card] if hold.card else [])
+        return end_standing_inside(hold.pk, reason, actor, via, request_id)
+
+
 def _check(actor: User, reason: str) -> None:
-    if not actor.operates:
-        raise Forbidden(_("Only operators and admins hold and return machines."), code="role")
+    if not actor.operates_somewhere:
+        raise _not_theirs()
     check_reason(reason)
 
 
-def _lock_places(nodes: Iterable[Node], cards: Iterable[Card]) -> None:
-    """Every node that these holds are about, in order, before the first hold is written."""
+def _not_theirs() -> Forbidden:
+    return Forbidden(_("Only operators and admins hold and return machines."), code="role")
+
+
+def _lock_places(actor: User, nodes: Collection[Node], cards: Collection[Card]) -> None:
+    """Every node that these holds are about, in order, before the first hold is written; under the locks no node leaves
+    its zone. Forbidden when the actor doesn't operate all of them."""
     seats = CardSeat.objects.filter(card__in=[card.pk for card in cards], period__upper_inf=True)
-    lock_nodes({node.pk for node in nodes} | set(seats.values_list("node_id", flat=True)))
+    found = dict(seats.values_list("card_id", "node_id"))
+    lock_nodes({node.pk for node in nodes} | set(found.values()))
+    if not may_hold(actor, nodes, cards):
+        raise _not_theirs()
+
+
+def may_hold(actor: User, nodes: Collection[Node], cards: Collection[Card] = ()) -> bool:
+    """Whether they hold and return all of these: operators of the site everything, operators of a zone what is in it
+    now. A card that sits nowhere is in no zone."""
+    if actor.operates:
+        return True
+    if not actor.operated_zones:
+        return False
+    seats = CardSeat.objects.filter(card__in=[card.pk for card in cards], period__upper_inf=True)
+    found = dict(seats.values_list("card_id", "node_id"))
+    places = {node.pk for node in nodes} | set(found.values())
+    return len(found) == len({card.pk for card in cards}) and in_zones(places, actor.operated_zones)

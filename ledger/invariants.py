@@ -125,6 +125,14 @@ INVARIANTS: Final[dict[str, tuple[str, str]]] = {
         "SELECT p.id FROM ledger_projectuserpermission p WHERE NOT EXISTS (SELECT 1 FROM ledger_membership m "
         "WHERE m.project_id = p.content_object_id AND m.user_id = p.user_id)",
     ),
+    "odd-grants-end": (
+        "no permission of a zone or a department without an odd grant, an hour after its end at the latest",
+        "SELECT 'zone', p.id FROM ledger_zoneuserpermission p WHERE NOT EXISTS (SELECT 1 FROM ledger_oddgrant g "
+        "WHERE g.user_id = p.user_id AND g.zone_id = p.content_object_id AND upper(g.period) > now() - interval "
+        "'1 hour') UNION ALL SELECT 'department', p.id FROM ledger_departmentuserpermission p WHERE NOT EXISTS "
+        "(SELECT 1 FROM ledger_oddgrant g WHERE g.user_id = p.user_id AND g.department_id = p.content_object_id "
+        "AND upper(g.period) > now() - interval '1 hour')",
+    ),
 }
 
 ROLL_UP: Final = "roll-up"

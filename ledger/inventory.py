@@ -128,17 +128,21 @@ def hold_inside(
 def end_hold(*, hold_id: int, reason: str, actor: User | None, via: str, request_id: str = "") -> Hold:
     """Return what was held to the pool. Ending an ended hold is a Conflict."""
     with transaction.atomic(durable=True):
-        place = Hold.objects.get(pk=hold_id)
-        _lock_place(place.node_id, place.card_id)  # or a placement could begin inside the hold and see it ended
-        hold = Hold.objects.select_for_update(no_key=True).get(pk=hold_id)
-        if not hold.period.upper_inf:
-            raise Conflict(_("This hold has ended already."), code="hold_ended")
-        if hold.rule.startswith(f"{ZONE_PLAN_RULE}/"):
-            number = hold.rule.partition("/")[2]
-            text = _("Zone plan %(number)s drains this node; cancel the plan to return it.") % {"number": number}
-            raise Conflict(text, code="zone_plan")
-        end_hold_inside(hold, reason, actor, via, request_id)
-        return hold
+        return end_standing_inside(hold_id, reason, actor, via, request_id)
+
+
+def end_standing_inside(hold_id: int, reason: str, actor: User | None, via: str, request_id: str = "") -> Hold:
+    # the lock: or a placement could begin inside the hold and see it ended
+    _lock_place(*Hold.objects.values_list("node_id", "card_id").get(pk=hold_id))
+    hold = Hold.objects.select_for_update(no_key=True).get(pk=hold_id)
+    if not hold.period.upper_inf:
+        raise Conflict(_("This hold has ended already."), code="hold_ended")
+    if hold.rule.startswith(f"{ZONE_PLAN_RULE}/"):
+        number = hold.rule.partition("/")[2]
+        text = _("Zone plan %(number)s drains this node; cancel the plan to return it.") % {"number": number}
+        raise Conflict(text, code="zone_plan")
+    end_hold_inside(hold, reason, actor, via, request_id)
+    return hold
 
 
 def end_hold_inside(hold: Hold, reason: str, actor: User | None, via: str, request_id: str = "") -> None:

@@ -1,6 +1,6 @@
 """What still stands in the name of people who have left the site (`is_active` False): the projects that they own, their
-jobs, their tokens. Reads only: deactivating a person ends their access at the next request and nothing else, so that
-no work is lost; what is listed here is for somebody to hand over or to end.
+jobs, their tokens, their odd grants. Reads only: deactivating a person ends their access at the next request and
+nothing else, so that no work is lost; what is listed here is for somebody to hand over or to end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from django.db.models import Q
 
 from ledger.clock import database_now
-from ledger.models import ApiToken, Job, Project, User
+from ledger.models import ApiToken, Job, OddGrant, Project, User
 from ledger.vocabulary import LIVE_JOB_STATES, JobState, ProjectState
 
 
@@ -27,10 +27,11 @@ class Standing:
     running: list[Job] = field(default_factory=list)  # that start, run or stop: they hold something
     queued: list[Job] = field(default_factory=list)
     tokens: list[ApiToken] = field(default_factory=list)  # live ones; refused as long as their owner has left
+    odd_grants: list[OddGrant] = field(default_factory=list)  # in force; they give nothing as long as they have left
 
     @property
     def anything(self) -> bool:
-        return bool(self.projects or self.running or self.queued or self.tokens)
+        return bool(self.projects or self.running or self.queued or self.tokens or self.odd_grants)
 
 
 def standing_in_name_of(user: User) -> Standing:
@@ -51,11 +52,13 @@ def _standing(users: Collection[User], now: dt.datetime) -> list[Standing]:
     live = Job.objects.filter(by__in=ids, state__in=sorted(LIVE_JOB_STATES)).select_related("project")
     jobs = _by_owner(live, "by_id")
     tokens = _by_owner(_live_tokens(ids, now), "user_id")
+    odd = OddGrant.objects.filter(user__in=ids, period__contains=now).select_related("zone", "department")
+    odd_grants = _by_owner(odd, "user_id")
     found = []
     for user in users:
         waiting = [job for job in jobs[user.pk] if job.state == JobState.QUEUED]
         holding = [job for job in jobs[user.pk] if job.state != JobState.QUEUED]
-        found.append(Standing(user, owned[user.pk], holding, waiting, tokens[user.pk]))
+        found.append(Standing(user, owned[user.pk], holding, waiting, tokens[user.pk], odd_grants[user.pk]))
     return found
 
 

@@ -48,12 +48,17 @@ def _told_by_mail(project: Project) -> list[User]:
     return list(User.objects.filter(pk__in=managing, is_active=True).order_by("pk"))
 
 
-def _delivery(notice: Notice, channel: Channel, to: User | None, now: dt.datetime) -> Delivery:
-    state, error = DeliveryState.PENDING, ""
+def state_of(channel: Channel, to: User | None) -> tuple[DeliveryState, str]:
+    """How a delivery begins, and what is wrong with it."""
     if not configured(channel):
-        state = DeliveryState.NOT_CONFIGURED
-    elif to is not None and not to.email:
-        state, error = DeliveryState.FAILED, NO_ADDRESS
+        return DeliveryState.NOT_CONFIGURED, ""
+    if to is not None and not to.email:
+        return DeliveryState.FAILED, NO_ADDRESS
+    return DeliveryState.PENDING, ""
+
+
+def _delivery(notice: Notice, channel: Channel, to: User | None, now: dt.datetime) -> Delivery:
+    state, error = state_of(channel, to)
     return Delivery(notice=notice, channel=channel, to=to, state=state, due_at=now, last_error=error)
 
 

@@ -1,16 +1,26 @@
-"""Project roles → object permissions, by one function: django-guardian's rows are derived from memberships, never set
-by hand. And who may change what in a project.
+"""Project roles and odd grants → object permissions, by one function: django-guardian's rows are derived from
+memberships and from odd grants, never set by hand. And who may change what in a project.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import datetime as dt
+from typing import Any, Final
 
 from django.contrib.auth.models import Permission
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from ledger.errors import Forbidden
-from ledger.models import Membership, Project, ProjectUserPermission, User
+from ledger.models import (
+    DepartmentUserPermission,
+    Membership,
+    OddGrant,
+    Project,
+    ProjectUserPermission,
+    User,
+    ZoneUserPermission,
+)
 from ledger.vocabulary import ProjectRole, ProjectState, SiteRole
 
 VIEW, CHANGE = "view_project", "change_project"
@@ -20,6 +30,10 @@ ROLE_PERMISSIONS: Final[dict[ProjectRole, frozenset[str]]] = {
     ProjectRole.MEMBER: frozenset({VIEW}),
     ProjectRole.VIEWER: frozenset({VIEW}),
 }
+ODD_PERMISSIONS: Final[tuple[tuple[type[Any], str, str], ...]] = (
+    (ZoneUserPermission, "zone", "operate_zone"),
+    (DepartmentUserPermission, "department", "audit_department"),
+)
 READING: Final = frozenset({VIEW})  # what is left of every role once the project has ended
 MANAGING: Final = (ProjectRole.OWNER, ProjectRole.MANAGER)
 GRANTING: Final[dict[ProjectRole, frozenset[ProjectRole]]] = {  # what each role may give to others and take from them
@@ -44,13 +58,29 @@ def derive(project: Project, user_id: int | None = None) -> None:
         rows, members = rows.filter(user=user_id), members.filter(user=user_id)
     codes = dict(Permission.objects.filter(content_type__model="project").values_list("codename", "pk"))
     wanted = {
-        (member.user_id, codes[code]) for member in members for code in permissions_of(member.role, project.state)
+        (project.pk, member.user_id, codes[code])
+        for member in members
+        for code in permissions_of(member.role, project.state)
     }
-    found = {(row.user_id, row.permission_id): row.pk for row in rows}
-    ProjectUserPermission.objects.filter(pk__in=[pk for key, pk in found.items() if key not in wanted]).delete()
-    ProjectUserPermission.objects.bulk_create(
-        ProjectUserPermission(content_object=project, user_id=user, permission_id=permission)
-        for user, permission in sorted(wanted - found.keys())
+    _make_equal(ProjectUserPermission, rows, wanted)
+
+
+def derive_odd(user_id: int, now: dt.datetime) -> None:
+    """Make one person's object permissions of zones and departments equal to what their odd grants give now."""
+    grants = OddGrant.objects.filter(user=user_id, period__contains=now)
+    for model, place, code in ODD_PERMISSIONS:
+        permission = Permission.objects.get(content_type__model=place, codename=code).pk
+        places = grants.exclude(**{place: None}).values_list(f"{place}_id", flat=True)
+        _make_equal(model, model.objects.filter(user=user_id), {(pk, user_id, permission) for pk in places})
+
+
+def _make_equal(model: type[Any], rows: QuerySet[Any], wanted: set[tuple[int, int, int]]) -> None:
+    """`wanted`: (object, user, permission)."""
+    found = {(row.content_object_id, row.user_id, row.permission_id): row.pk for row in rows}
+    model.objects.filter(pk__in=[pk for key, pk in found.items() if key not in wanted]).delete()
+    model.objects.bulk_create(
+        model(content_object_id=thing, user_id=user, permission_id=permission)
+        for thing, user, permission in sorted(wanted - found.keys())
     )
 
 

@@ -157,11 +157,13 @@ class Channel(StrEnum):
 
 
 class DeliveryState(StrEnum):
-    """NOT_CONFIGURED: this site has no such channel, so nothing was sent and nothing will be."""
+    """NOT_CONFIGURED: this site has no such channel, so nothing was sent and nothing will be. DROPPED: when its turn
+    came it was no longer so, or no longer theirs to know."""
 
     PENDING = "pending"
     SENT = "sent"
     FAILED = "failed"
+    DROPPED = "dropped"
     NOT_CONFIGURED = "not_configured"
 
 
@@ -204,6 +206,28 @@ class SiteRole(StrEnum):
     MANAGER = "manager"
     AUDITOR = "auditor"
     ADMIN = "admin"
+
+
+class OddGrantKind(StrEnum):
+    """What a person may be given beyond their roles, for a time: what the site role of that name has everywhere, in one
+    zone (hold and return machines, end what runs on them) or of one department and those below it (read all)."""
+
+    ZONE_OPERATOR = "zone_operator"
+    AUDITOR = "auditor"
+
+
+class LetterKind(StrEnum):
+    """What one person is told of."""
+
+    INVITED = "invited"
+    TO_DECIDE = "to_decide"  # a request waits for their verdict
+    COMMENTED = "commented"  # on a request of theirs
+    APPROVED = "approved"
+    REFUSED = "refused"
+    EXPIRED = "expired"
+    GRANT_GIVEN = "grant_given"  # an odd grant
+    GRANT_ENDS = "grant_ends"  # soon
+    GRANT_OVER = "grant_over"
 
 
 class Resource(StrEnum):

@@ -33,6 +33,12 @@ def zones_of(node_ids: Collection[int]) -> dict[int, Zone]:
     return {member.node_id: member.zone for member in members}
 
 
+def in_zones(node_ids: Collection[int], zones: Collection[int]) -> bool:
+    """Whether every one of these nodes is in one of these zones now."""
+    inside = NodeZone.objects.filter(node__in=node_ids, zone__in=zones, period__upper_inf=True)
+    return inside.count() == len(set(node_ids))
+
+
 def move_nodes_inside(
     nodes: Collection[Node], to: Mapping[int, Zone], *, actor: User | None, via: str, reason: str, request_id: str = ""
 ) -> None:

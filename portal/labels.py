@@ -136,6 +136,7 @@ CHANNELS: Final[Mapping[StrEnum, Look]] = {
 DELIVERIES: Final[Mapping[StrEnum, Look]] = {
     DeliveryState.PENDING: Look(pgettext_lazy("delivery", "to be sent"), "○", "wait"),
     DeliveryState.SENT: Look(pgettext_lazy("delivery", "sent"), "✓", "good"),
+    DeliveryState.DROPPED: Look(pgettext_lazy("delivery", "not sent: no longer so"), "○"),
     DeliveryState.FAILED: Look(pgettext_lazy("delivery", "not delivered"), "✕", "alarm"),
     DeliveryState.NOT_CONFIGURED: Look(pgettext_lazy("delivery", "not sent: not configured"), "⊘", "quiet"),
 }

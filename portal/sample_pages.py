@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from django.urls import NoReverseMatch, URLPattern, reverse
 
+from ledger import odd_grants
 from ledger.models import (
     AuditEvent,
     Card,
@@ -113,9 +114,11 @@ def _zone(_user: User) -> str | None:
 
 
 def _department(user: User) -> str | None:
-    if not user.sees_everything:
+    if not user.audits_somewhere:
         return None
-    return Department.objects.order_by("slug").values_list("slug", flat=True).first()
+    rows = Department.objects.all()
+    seen = rows if user.sees_everything else rows.filter(pk__in=user.audited_departments)
+    return seen.order_by("slug").values_list("slug", flat=True).first()
 
 
 def _plan(_user: User) -> int | None:
@@ -138,6 +141,13 @@ def _receipt(user: User) -> int | None:
     return Receipt.objects.visible_to(user).order_by("-pk").values_list("pk", flat=True).first()
 
 
+def _right(user: User) -> int | None:
+    """One that an admin may still withdraw."""
+    if user.site_role != SiteRole.ADMIN:
+        return None
+    return odd_grants.in_force().order_by("-pk").values_list("pk", flat=True).first()
+
+
 def _audited(field: str) -> Callable[[User], Any]:
     def pick(_user: User) -> Any:
         return AuditEvent.objects.order_by("-pk").values_list(field, flat=True).first()
@@ -152,6 +162,7 @@ SAMPLES: Final[dict[str, Callable[[User], Any]]] = {
     "policy.pk": _policy,
     "reclaim.slug": _ending,
     "receipt.pk": _receipt,
+    "right.pk": _right,
     "quota.slug": _project,
     "department.slug": _department,
     "hostname": _hostname,

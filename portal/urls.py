@@ -15,6 +15,7 @@ from portal.views import (
     urls_projects,
     urls_quota,
     urls_reclaim,
+    urls_rights,
 )
 
 urlpatterns = [
@@ -29,6 +30,7 @@ urlpatterns = [
     *urls_people.urlpatterns,
     *urls_reclaim.urlpatterns,
     *urls_policies.urlpatterns,
+    *urls_rights.urlpatterns,
     path("api/v1/", include("portal.api.urls")),
     path("healthz", metrics.healthz, name="healthz"),
     path("readyz", metrics.readyz, name="readyz"),

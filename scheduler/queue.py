@@ -13,8 +13,9 @@ from django.utils.translation import gettext as _
 from ledger import audit, book
 from ledger.clock import database_now
 from ledger.errors import Conflict, Forbidden, Refused
-from ledger.models import Job, Membership, Project, User
+from ledger.models import Allocation, Job, Membership, Project, User
 from ledger.vocabulary import JobState, Outcome, ProjectRole, ProjectState, SiteRole
+from ledger.zones import in_zones
 from scheduler import likeness, policy, promises
 from scheduler.ending import close_members
 from scheduler.engine.types import Ask
@@ -152,11 +153,21 @@ def _check_access(project: Project, actor: User) -> None:
 
 
 def may_cancel(job: Job, actor: User) -> bool:
-    """Its submitter while still a member, the project's owner and managers, operators and admins."""
-    if actor.operates:
+    """Its submitter while still a member, the project's owner and managers, operators and admins; operators of a zone
+    what runs in it alone."""
+    if actor.operates or _stands_in(job, actor.operated_zones):
         return True
     role = Membership.objects.filter(project=job.project_id, user=actor).values_list("role", flat=True).first()
     return role in (ProjectRole.OWNER, ProjectRole.MANAGER) or (role == ProjectRole.MEMBER and job.by_id == actor.pk)
+
+
+def _stands_in(job: Job, zones: frozenset[int]) -> bool:
+    """Whether it holds nodes, all of them in these zones."""
+    if not zones:
+        return False
+    open_now = Allocation.objects.filter(attempt__job=job, period__upper_inf=True)
+    nodes = set(open_now.values_list("node_id", flat=True))
+    return bool(nodes) and in_zones(nodes, zones)
 
 
 def cancel(*, job_id: int, actor: User, reason: str, via: str, request_id: str = "") -> Job:

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, close_old_connections
 from django.db.models import F
 
-from ledger import audit, invariants, quarters, requests
+from ledger import audit, invariants, letters, odd_grants, quarters, requests
 from ledger.clock import database_now
 from scheduler import (
     commands,
@@ -110,7 +110,12 @@ def reclaim_all() -> dict[str, Any]:
 
 @shared_task(name="scheduler.tell")
 def tell() -> dict[str, Any]:
-    return recorded("scheduler.tell", lambda: dict(telling.tell_due()))
+    return recorded("scheduler.tell", _tell)
+
+
+def _tell() -> dict[str, Any]:
+    """What is to be told, then the outbox."""
+    return {**odd_grants.tidy(), **letters.write_due(), **telling.tell_due()}
 
 
 @shared_task(name="scheduler.learn")

@@ -1,5 +1,5 @@
-"""Sends what stands in the outbox of notices: mails through Django's backend, and one signed JSON document a notice to
-the site's webhook. Claim → send → note: killed between the last two, it is sent again, never left out.
+"""Sends what stands in the outbox of notices and letters: mails through Django's backend, and one signed JSON document
+a notice to the site's webhook. Claim → send → note: killed between the last two, it is sent again, never left out.
 
 The webhook gets POST with `X-GPU-Commons-Signature: sha256=<HMAC-SHA256 of the body with PROJECT_WEBHOOK_SECRET>` and
 `Idempotency-Key`, equal for every try of one delivery. Any answer but 2xx is a failure; redirects are not followed.
@@ -21,9 +21,9 @@ from django.core.mail import EmailMessage
 from django.db import transaction
 from django.utils import translation
 
-from ledger import ends, notices
+from ledger import ends, letters, notices
 from ledger.clock import database_now
-from ledger.models import Delivery, Notice, User
+from ledger.models import Delivery, Letter, Notice, User
 from ledger.vocabulary import Channel, DeliveryState
 
 log = logging.getLogger(__name__)
@@ -44,9 +44,12 @@ def tell_due(now: dt.datetime | None = None, limit: int = BATCH) -> dict[str, in
         if delivery is None:
             continue
         try:
+            if delivery.letter is not None and not letters.holds(delivery.letter, moment):
+                counts["dropped"] = counts.get("dropped", 0) + _note_dropped(delivery)
+                continue
             SENDERS[Channel(delivery.channel)](delivery)
         except Exception as error:  # whatever a mail server or a library says: it is told in the row
-            log.warning("delivery %d of notice %d: %s", delivery.pk, delivery.notice_id, error)
+            log.warning("delivery %d, %s: %s", delivery.pk, delivery, error)
             counts["failed" if _note_failure(delivery, error, moment) else "tried"] += 1
         else:
             counts["sent"] += _note_sent(delivery)
@@ -67,6 +70,8 @@ def _claim(pk: int, now: dt.datetime) -> Delivery | None:
         if delivery is not None:
             delivery.tries, delivery.due_at = delivery.tries + 1, now + LEASE
             delivery.save(update_fields=["tries", "due_at"])
+    if delivery is not None and delivery.letter_id is not None:
+        delivery.letter = letters.with_things(Letter.objects).get(pk=delivery.letter_id)
     return delivery
 
 
@@ -74,6 +79,11 @@ def _note_sent(delivery: Delivery) -> int:
     return Delivery.objects.filter(pk=delivery.pk, state=DeliveryState.PENDING).update(
         state=DeliveryState.SENT, sent_at=database_now(), last_error=""
     )
+
+
+def _note_dropped(delivery: Delivery) -> int:
+    """It is not so any more, or not theirs to know."""
+    return Delivery.objects.filter(pk=delivery.pk, state=DeliveryState.PENDING).update(state=DeliveryState.DROPPED)
 
 
 def _note_failure(delivery: Delivery, error: Exception, now: dt.datetime) -> bool:
@@ -96,8 +106,22 @@ def _send_mail(delivery: Delivery) -> None:
     if person is None or not person.email:
         raise ValueError(notices.NO_ADDRESS)
     with translation.override(person.locale):
-        subject, body = notices.headline(delivery.notice), notices.meaning(delivery.notice)
+        subject, body = _words(delivery)
     EmailMessage(" ".join(subject.split()), f"{subject}\n\n{body}\n\n{settings.PORTAL_URL}\n", to=[person.email]).send()
+
+
+def _words(delivery: Delivery) -> tuple[str, str]:
+    """Subject and text, in the language of this moment."""
+    if delivery.letter is not None:
+        return letters.headline(delivery.letter), letters.meaning(delivery.letter)
+    notice = _notice(delivery)
+    return notices.headline(notice), notices.meaning(notice)
+
+
+def _notice(delivery: Delivery) -> Notice:
+    if delivery.notice is None:
+        raise ValueError("a delivery of nothing")
+    return delivery.notice
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -106,7 +130,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def _send_webhook(delivery: Delivery) -> None:
-    body = json.dumps(document(delivery.notice), ensure_ascii=False, sort_keys=True).encode()
+    body = json.dumps(document(_notice(delivery)), ensure_ascii=False, sort_keys=True).encode()
     request = urllib.request.Request(  # noqa: S310  the scheme is checked when the settings are read
         settings.PROJECT_WEBHOOK_URL,
         data=body,

@@ -16,7 +16,9 @@ from ledger.models.inventory import (
     NodeZone,
     Zone,
 )
+from ledger.models.letters import Letter
 from ledger.models.limits import DepartmentCeiling, MemberLimit, QuotaGrant
+from ledger.models.odd_grants import DepartmentUserPermission, OddGrant, ZoneUserPermission
 from ledger.models.people import ApiToken, SavedValues, User, UserSession
 from ledger.models.projects import Department, Membership, Project, ProjectUserPermission
 from ledger.models.telemetry import CardStatus, Fault, FaultEvent, NodeBoot, NodeReport
@@ -36,6 +38,7 @@ __all__ = [
     "Delivery",
     "Department",
     "DepartmentCeiling",
+    "DepartmentUserPermission",
     "Fault",
     "FaultEvent",
     "HeadroomReserve",
@@ -43,6 +46,7 @@ __all__ = [
     "InventoryVersion",
     "Invitation",
     "Job",
+    "Letter",
     "Link",
     "MemberLimit",
     "Membership",
@@ -51,6 +55,7 @@ __all__ = [
     "NodeReport",
     "NodeZone",
     "Notice",
+    "OddGrant",
     "Project",
     "ProjectRequest",
     "ProjectUserPermission",
@@ -65,4 +70,5 @@ __all__ = [
     "User",
     "UserSession",
     "Zone",
+    "ZoneUserPermission",
 ]

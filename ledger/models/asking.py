@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import Q
 
 from ledger.models.people import User
-from ledger.models.projects import Project
+from ledger.models.projects import Department, Project
 from ledger.vocabulary import InvitationState, ProjectRole, RequestKind, RequestState, SiteRole
 
 MANAGING = (ProjectRole.OWNER, ProjectRole.MANAGER)
@@ -17,13 +17,16 @@ MANAGING = (ProjectRole.OWNER, ProjectRole.MANAGER)
 
 class InvitationQuerySet(models.QuerySet["Invitation"]):
     def visible_to(self, user: User) -> Self:
-        """One's own, those of the projects that one manages, and all for the site's roles."""
+        """One's own, those of the projects that one manages or audits, and all for the site's roles."""
         if not user.is_active:
             return self.none()
         if user.sees_everything:
             return self
         managed = Project.objects.filter(memberships__user=user, memberships__role__in=MANAGING)
-        return self.filter(Q(user=user) | Q(project__in=managed.values("pk")))
+        found = Q(user=user) | Q(project__in=managed.values("pk"))
+        if user.audited_departments:
+            found |= Q(project__department__in=user.audited_departments)
+        return self.filter(found)
 
 
 class Invitation(models.Model):
@@ -64,13 +67,19 @@ class Invitation(models.Model):
 
 class RequestQuerySet(models.QuerySet["ProjectRequest"]):
     def visible_to(self, user: User) -> Self:
-        """One's own, those about the projects that one manages, and all for the site's roles."""
+        """One's own, those about the projects that one manages or audits, and all for the site's roles. Of a project
+        that is only asked for, its department decides."""
         if not user.is_active:
             return self.none()
         if user.sees_everything:
             return self
         managed = Project.objects.filter(memberships__user=user, memberships__role__in=MANAGING)
-        return self.filter(Q(by=user) | Q(project__in=managed.values("pk")))
+        found = Q(by=user) | Q(project__in=managed.values("pk"))
+        if user.audited_departments:
+            inside = Department.objects.filter(pk__in=user.audited_departments)
+            asked = Q(project=None, details__department__in=list(inside.values_list("slug", flat=True)))
+            found |= Q(project__department__in=user.audited_departments) | asked
+        return self.filter(found)
 
     def decided_by(self, user: User) -> Self:
         """Open ones that this person may decide, theirs left out."""

@@ -7,8 +7,9 @@ from typing import Final, Self
 from django.contrib.postgres.indexes import GinIndex, OpClass
 from django.db import models
 from django.db.models import Q
-from django.db.models.functions import Upper
+from django.db.models.functions import Cast, Upper
 
+from ledger.models.inventory import Card, Hold, Node
 from ledger.models.people import User
 from ledger.models.projects import Project
 
@@ -17,13 +18,30 @@ OF_A_JOB: Final = ("job", "attempt", "allocation")  # target types that tell of 
 
 class AuditEventQuerySet(models.QuerySet["AuditEvent"]):
     def visible_to(self, user: User) -> Self:
-        """Site roles read all of it; others the work of their projects and what they did themselves."""
+        """Site roles read all of it; others the work of their projects, what they did themselves, and by odd grants all
+        of departments that they audit, and of what is in zones that they operate."""
         if not user.is_active:
             return self.none()
         if user.sees_everything:
             return self
         theirs = Project.objects.visible_to(user).values("pk")
-        return self.filter(Q(actor=user) | Q(on_behalf_of=user) | Q(target_type__in=OF_A_JOB, project__in=theirs))
+        found = Q(actor=user) | Q(on_behalf_of=user) | Q(target_type__in=OF_A_JOB, project__in=theirs)
+        if departments := user.audited_departments:
+            found |= Q(project__department__in=departments)
+            found |= Q(target_type="department", target_id__in=[str(pk) for pk in departments])
+        return self.filter(found | _of_zones(user.operated_zones) if user.operated_zones else found)
+
+
+def _of_zones(zones: frozenset[int]) -> Q:
+    """Rows of nodes that are in these zones now, of the cards in them, and of holds on both."""
+    nodes = Node.objects.filter(zone_periods__zone__in=zones, zone_periods__period__upper_inf=True)
+    cards = Card.objects.filter(seats__node__in=nodes, seats__period__upper_inf=True)
+    held = Hold.objects.filter(Q(node__in=nodes) | Q(card__in=cards))
+    found = Q(target_type="zone", target_id__in=[str(pk) for pk in zones])
+    for kind, rows in (("node", nodes), ("card", cards), ("hold", held)):
+        named = rows.annotate(as_text=Cast("pk", models.CharField()))
+        found |= Q(target_type=kind, target_id__in=named.values("as_text"))
+    return found
 
 
 class AuditEvent(models.Model):

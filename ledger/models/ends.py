@@ -9,8 +9,9 @@ from typing import Self
 from django.db import models
 from django.db.models import Q
 
+from ledger.models.letters import Letter
 from ledger.models.people import User
-from ledger.models.projects import Project
+from ledger.models.projects import Project, of_member
 from ledger.vocabulary import Channel, DeliveryState, NoticeKind
 
 
@@ -33,10 +34,11 @@ class Notice(models.Model):
 
 
 class Delivery(models.Model):
-    """The outbox of notices: one row a channel and, by mail, a person. It may be sent twice, never not at all: a try is
-    claimed by moving `due_at` ahead, and the row says sent only afterwards."""
+    """The outbox of notices and letters: one row a channel and, by mail, a person. It may be sent twice, never not at
+    all: a try is claimed by moving `due_at` ahead, and the row says sent only afterwards."""
 
-    notice = models.ForeignKey(Notice, on_delete=models.PROTECT, related_name="deliveries", db_index=False)
+    notice = models.ForeignKey(Notice, on_delete=models.PROTECT, null=True, related_name="deliveries", db_index=False)
+    letter = models.OneToOneField(Letter, on_delete=models.PROTECT, null=True, related_name="delivery")
     channel = models.CharField(max_length=8, choices=[(c, c) for c in Channel])
     to = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")  # null: the webhook
     state = models.CharField(max_length=16, choices=[(s, s) for s in DeliveryState])
@@ -48,7 +50,15 @@ class Delivery(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["notice", "channel", "to"], nulls_distinct=False, name="one_delivery_a_channel_and_person"
+                fields=["notice", "channel", "to"],
+                nulls_distinct=False,
+                condition=Q(notice__isnull=False),
+                name="one_delivery_a_channel_and_person",
+            ),
+            models.CheckConstraint(
+                condition=Q(notice__isnull=False, letter__isnull=True)
+                | Q(notice__isnull=True, letter__isnull=False, channel=Channel.MAIL),
+                name="delivery_of_a_notice_or_a_letter",
             ),
             models.CheckConstraint(condition=Q(channel__in=list(Channel)), name="delivery_channel_known"),
             models.CheckConstraint(condition=Q(state__in=list(DeliveryState)), name="delivery_state_known"),
@@ -67,16 +77,20 @@ class Delivery(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.channel} of notice {self.notice_id}"
+        return f"{self.channel} of notice {self.notice_id}" if self.notice_id else f"letter {self.letter_id}"
 
 
 class ReceiptQuerySet(models.QuerySet["Receipt"]):
     def visible_to(self, user: User) -> Self:
-        """Those of the projects that they may see: site roles all, others the ones in which they are members."""
+        """Those of the projects that they may see: site roles all, others the ones in which they are members and those
+        of departments that they audit."""
         if not user.is_active:
             return self.none()
         if user.sees_everything:
             return self
+        if user.audited_departments:
+            theirs = Q(project__in=of_member(user)) | Q(project__department__in=user.audited_departments)
+            return self.filter(theirs)
         return self.filter(project__memberships__user=user)
 
 

@@ -29,6 +29,7 @@ class Zone(models.Model):
     forms = ArrayField(models.CharField(max_length=16, choices=[(f, f) for f in Form]))
 
     class Meta:
+        permissions = [("operate_zone", "Can hold and return machines of this zone")]
         constraints = [
             models.CheckConstraint(
                 condition=Q(forms__contained_by=[f.value for f in Form]) & Q(forms__len__gt=0), name="zone_forms_known"

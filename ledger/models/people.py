@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from functools import cached_property
+from typing import ClassVar, NamedTuple
 
 from django.contrib.auth.models import AbstractUser, UserManager
 from django.contrib.sessions.backends.base import SessionBase
@@ -11,6 +12,13 @@ from django.db import models
 from django.db.models import Q
 
 from ledger.vocabulary import SiteRole
+
+
+class Powers(NamedTuple):
+    """Ids of zones and departments."""
+
+    zones: frozenset[int] = frozenset()
+    departments: frozenset[int] = frozenset()
 
 
 class User(AbstractUser):
@@ -28,7 +36,37 @@ class User(AbstractUser):
 
     @property
     def operates(self) -> bool:
+        """In every zone, and the queue."""
         return self.is_active and self.site_role in (SiteRole.ADMIN, SiteRole.OPERATOR)
+
+    @cached_property
+    def odd_powers(self) -> Powers:
+        """What odd grants in force give on top of the roles, by the database's clock; read once, as this row was."""
+        from ledger.models.odd_grants import powers_of  # it imports this module
+
+        return powers_of(self)
+
+    @property
+    def operated_zones(self) -> frozenset[int]:
+        """Zones that they operate by an odd grant."""
+        return self.odd_powers.zones
+
+    @property
+    def audited_departments(self) -> frozenset[int]:
+        """Departments whose projects they read by an odd grant, those below it included. Empty for who reads all."""
+        return frozenset() if self.sees_everything else self.odd_powers.departments
+
+    @property
+    def operates_somewhere(self) -> bool:
+        return self.operates or bool(self.operated_zones)
+
+    @property
+    def audits_somewhere(self) -> bool:
+        return self.sees_everything or bool(self.audited_departments)
+
+    def audits(self, department_id: int | None) -> bool:
+        """Whether they read all that projects of this department do."""
+        return self.sees_everything or department_id in self.audited_departments
 
 
 class UserSession(AbstractBaseSession):

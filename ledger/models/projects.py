@@ -17,8 +17,16 @@ class Department(models.Model):
     title = models.CharField(max_length=200)
     parent = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="children")
 
+    class Meta:
+        permissions = [("audit_department", "Can read all that projects of this department do")]
+
     def __str__(self) -> str:
         return self.slug
+
+
+def of_member(user: User) -> models.QuerySet[Membership, int]:
+    """The projects in which they are."""
+    return Membership.objects.filter(user=user).values_list("project", flat=True)
 
 
 class ProjectQuerySet(models.QuerySet["Project"]):
@@ -27,6 +35,8 @@ class ProjectQuerySet(models.QuerySet["Project"]):
             return self.none()
         if user.sees_everything:
             return self
+        if user.audited_departments:
+            return self.filter(Q(pk__in=of_member(user)) | Q(department__in=user.audited_departments))
         return self.filter(memberships__user=user)
 
 

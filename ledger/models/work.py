@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import Q
 
 from ledger.models.people import User
-from ledger.models.projects import Project
+from ledger.models.projects import Project, of_member
 from ledger.vocabulary import (
     LIVE_ATTEMPT_STATES,
     LIVE_JOB_STATES,
@@ -28,7 +28,19 @@ class JobQuerySet(models.QuerySet["Job"]):
             return self.none()
         if user.sees_everything:
             return self
+        if any(user.odd_powers):
+            theirs = Q(project__in=of_member(user)) | Q(project__department__in=user.audited_departments)
+            return self.filter(theirs | Q(pk__in=_standing_in(user.operated_zones)))
         return self.filter(project__memberships__user=user)
+
+
+def _standing_in(zones: frozenset[int]) -> models.QuerySet[Attempt, int]:
+    """The jobs that hold something on nodes of these zones now."""
+    there = {
+        "allocations__node__zone_periods__zone__in": zones,
+        "allocations__node__zone_periods__period__upper_inf": True,
+    }
+    return Attempt.objects.filter(allocations__period__upper_inf=True, **there).values_list("job", flat=True)
 
 
 class Job(models.Model):

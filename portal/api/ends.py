@@ -116,6 +116,7 @@ def leaver_answer(standing: Standing) -> dict[str, Any]:
         "running": [job.pk for job in standing.running],
         "queued": [job.pk for job in standing.queued],
         "tokens": len(standing.tokens),
+        "rights": [grant.pk for grant in standing.odd_grants],
     }
 
 

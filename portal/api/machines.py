@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import Q
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -13,9 +14,9 @@ from rest_framework.generics import get_object_or_404
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ledger import inventory, telemetry
+from ledger import holds, telemetry
 from ledger.clock import database_now
-from ledger.models import Card, CardSeat, Hold, Job, Node, Zone
+from ledger.models import Card, CardSeat, Hold, Job, Node, User, Zone
 from ledger.vocabulary import HoldKind
 from portal.api import answers
 from portal.api.auth import AgentAuthentication, IsAgent
@@ -108,7 +109,7 @@ class Holds(Listing):
 
     @extend_schema(summary="Take a card or a node out of the pool", responses={201: OpenApiTypes.OBJECT})
     def post(self, request: Request) -> Response:
-        if not request.user.operates:
+        if not request.user.operates_somewhere:
             raise PermissionDenied(_("Only operators and admins hold cards and nodes."))
         data = HoldInput(data=request.data)
         data.is_valid(raise_exception=True)
@@ -118,7 +119,7 @@ class Holds(Listing):
         if node is None and card is None:
             field = "node" if "node" in values else "card"
             raise ValidationError({field: _("There is no such %(thing)s.") % {"thing": field}})
-        hold = inventory.place_hold(
+        hold = holds.hold_one(
             kind=HoldKind(values["kind"]),
             reason=values["reason"],
             actor=request.user,
@@ -139,21 +140,31 @@ def _hold(pk: int) -> Hold:
 class HoldEnd(Reading):
     @extend_schema(summary="Return what is held to the pool", request=EndHoldInput, responses=OpenApiTypes.OBJECT)
     def post(self, request: Request, pk: int) -> Response:
-        if not request.user.operates:
+        if not request.user.operates_somewhere:
             raise PermissionDenied(_("Only operators and admins return cards and nodes."))
         if pk >= ID_LIMIT:
             raise NotFound
-        get_object_or_404(Hold, pk=pk)
+        hold = get_object_or_404(Hold.objects.select_related("node", "card"), pk=pk)
         data = EndHoldInput(data=request.data)
         data.is_valid(raise_exception=True)
-        inventory.end_hold(
-            hold_id=pk,
+        holds.end_one(
+            hold=hold,
             reason=data.validated_data["reason"],
             actor=request.user,
             via="api",
             request_id=request_id(request),
         )
         return Response(answers.hold_answer(_hold(pk)))
+
+
+def _of_machines(user: User) -> Q:
+    """Drift of the machines themselves, in zones that they operate by an odd grant."""
+    if not user.operated_zones:
+        return Q(pk__in=())
+    nodes = Node.objects.filter(zone_periods__zone__in=user.operated_zones, zone_periods__period__upper_inf=True)
+    cards = Card.objects.filter(seats__node__in=nodes, seats__period__upper_inf=True)
+    named = Q(subject__in=nodes.values("hostname")) | Q(subject__in=cards.values("uuid"))
+    return Q(job=None) & named
 
 
 @extend_schema(tags=["inventory"])
@@ -166,7 +177,7 @@ class DriftList(Listing):
     def get(self, request: Request) -> Response:
         rows = Drift.objects.filter(resolved_at=None)
         if not request.user.sees_everything:
-            rows = rows.filter(job__in=Job.objects.visible_to(request.user))
+            rows = rows.filter(Q(job__in=Job.objects.visible_to(request.user)) | _of_machines(request.user))
         now = database_now()
         return self.page(
             rows, lambda page: [answers.drift_answer(d, int((now - d.first_seen).total_seconds())) for d in page]

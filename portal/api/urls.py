@@ -9,6 +9,7 @@ from portal.api import (  # noqa: F401  the schema's extensions register themsel
     policies,
     projects,
     quota,
+    rights,
     schema,
     views,
 )
@@ -51,6 +52,9 @@ urlpatterns = [
     path("reclaim/", ends.Reclaim.as_view(), name="reclaim"),
     path("receipts/", ends.Receipts.as_view(), name="receipts"),
     path("receipts/<int:pk>/", ends.ReceiptDetail.as_view(), name="receipt"),
+    path("rights/", rights.Rights.as_view(), name="rights"),
+    path("rights/<int:pk>/", rights.RightDetail.as_view(), name="right"),
+    path("rights/<int:pk>/withdraw/", rights.RightWithdrawal.as_view(), name="right-withdraw"),
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
     path("docs/", SpectacularSwaggerSplitView.as_view(url_name="api:schema"), name="docs"),
     re_path(r"", views.Nowhere.as_view(), name="nowhere"),

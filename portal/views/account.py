@@ -17,7 +17,7 @@ from django.views.i18n import set_language
 from ledger.models import User
 from ledger.people import live_tokens, record_sign_in
 from ledger.sessions import ADDRESS, BROWSER, STARTED
-from portal import origin
+from portal import odd_grant_rows, origin
 from portal.forms import AccountForm
 from portal.sessions import take_kept_form
 from portal.views.account_sessions import live_sessions, told
@@ -99,4 +99,5 @@ def _facts(request: HttpRequest, form: AccountForm) -> dict[str, object]:
         "session_count": sessions.count(),
         "tokens": tokens[:SHOWN],
         "token_count": tokens.count(),
+        "odd": odd_grant_rows.standing(viewer(request), user=viewer(request)),
     }

@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext
 from django.views.decorators.http import require_safe
 
+from ledger import holds
 from ledger.models import Card, CardSeat, CardShare, CardStatus, Fault, Hold
 from portal import labels
 from portal.forms import card_models, zone_choices
@@ -109,7 +110,7 @@ def card_list(request: HttpRequest) -> HttpResponseBase:
         default_sort="node",
         order=("slot", "pk"),
         key=lambda row: str(row.card.uuid),
-        actions=acts if user.operates else (),
+        actions=acts if user.operates_somewhere else (),
         age=heard.aggregate(at=Max("received_at"))["at"],
     )
     if (file := table.export()) is not None:
@@ -140,7 +141,7 @@ def card_page(request: HttpRequest, uuid: str) -> HttpResponseBase:
         "moment_form": form,
         "at": at,
         "holders": life.holders_at(CardShare.objects.filter(card=card), at, user) if at else [],
-        "operates": user.operates,
+        "operates": holds.may_hold(user, [], [card]),
     }
     return render(request, "cards/card.html", context)
 

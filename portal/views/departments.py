@@ -1,7 +1,7 @@
 """Departments: the tree with its ceilings and their use, and one department with its forms.
 
-Who sees every project sees them; site admins and site managers write them. What may be done is judged by
-ledger.departments.
+Who sees every project sees them, who audits one of them that one with those below it; site admins and site managers
+write them. What may be done is judged by ledger.departments.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import Count
+from django.db.models import Count, QuerySet
 from django.http import Http404, HttpRequest, HttpResponseBase, QueryDict
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
@@ -24,8 +24,8 @@ from ledger import departments, limits, observation, roles
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.errors import Conflict, Refused
-from ledger.models import Department, DepartmentCeiling
-from portal import quota_words
+from ledger.models import Department, DepartmentCeiling, User
+from portal import odd_grant_rows, quota_words
 from portal.forms import card_models
 from portal.quota_forms import (
     CeilingForm,
@@ -49,9 +49,9 @@ FORMS: Final[Mapping[str, Callable[[QueryDict], forms.Form]]] = {
 
 
 def _may_see(request: HttpRequest) -> bool:
-    """Whether they may write as well; who may not even see is turned away."""
+    """Whether they may write as well; who may not even see one is turned away."""
     user = viewer(request)
-    if not user.sees_everything:
+    if not user.audits_somewhere:
         raise PermissionDenied
     return roles.governs(user)
 
@@ -70,14 +70,21 @@ def department_list(request: HttpRequest) -> HttpResponseBase:
 
 
 def _list(request: HttpRequest, form: NewDepartmentForm | None, status: int = 200) -> HttpResponseBase:
-    return render(request, "departments/list.html", {"tree": _tree(), "form": form}, status=status)
+    return render(request, "departments/list.html", {"tree": _tree(viewer(request)), "form": form}, status=status)
 
 
-def _tree() -> list[dict[str, Any]]:
-    """Every department with its depth, in the order of a tree."""
+def _seen(user: User) -> QuerySet[Department]:
+    rows = Department.objects.all()
+    return rows if user.sees_everything else rows.filter(pk__in=user.audited_departments)
+
+
+def _tree(user: User) -> list[dict[str, Any]]:
+    """Every department that they may see with its depth below the first of these, in the order of a tree."""
     below: dict[int | None, list[Any]] = defaultdict(list)
-    for one in Department.objects.annotate(own=Count("projects")).order_by("title", "slug"):
-        below[one.parent_id].append(one)
+    shown = list(_seen(user).annotate(own=Count("projects")).order_by("title", "slug"))
+    known = {one.pk for one in shown}
+    for one in shown:
+        below[one.parent_id if one.parent_id in known else None].append(one)
     ceilings = _ceilings(database_now())
     found: list[dict[str, Any]] = []
 
@@ -115,8 +122,8 @@ def _create(request: HttpRequest) -> HttpResponseBase:
     return redirect("department", slug=made.slug)
 
 
-def _department(slug: str) -> Department:
-    found = Department.objects.select_related("parent").filter(slug=slug).first()
+def _department(request: HttpRequest, slug: str) -> Department:
+    found = _seen(viewer(request)).select_related("parent").filter(slug=slug).first()
     if found is None:
         raise Http404(_("There is no such department."))
     return found
@@ -126,23 +133,26 @@ def _department(slug: str) -> Department:
 @signed_in
 def department_page(request: HttpRequest, slug: str) -> HttpResponseBase:
     _may_see(request)
-    return _page(request, _department(slug))
+    return _page(request, _department(request, slug))
 
 
 def _page(
     request: HttpRequest, department: Department, wrong: Mapping[str, forms.Form] | None = None, status: int = 200
 ) -> HttpResponseBase:
-    now = database_now()
+    now, user = database_now(), viewer(request)
     former = DepartmentCeiling.objects.filter(department=department).exclude(period__contains=now)
     context: dict[str, Any] = {
         "department": department,
+        "parent": department.parent if user.audits(department.parent_id) else None,
+        "odd": odd_grant_rows.standing(user, department=department),
+        "may_give": roles.is_admin(user),
         "children": list(department.children.order_by("title", "slug")),
         "projects": list(department.projects.order_by("slug")),
         "ceilings": _ceilings(now, department)[department.pk],
         "former": list(former.select_related("by").order_by("-period")[:50]),
     }
     context["effects"] = ceiling_parts.effects(context["ceilings"], department)
-    if roles.governs(viewer(request)):
+    if roles.governs(user):
         parent = department.parent.slug if department.parent else ""
         fresh = {
             "rename": RenameDepartmentForm(initial={"title": department.title}),
@@ -160,7 +170,7 @@ def department_change(request: HttpRequest, slug: str) -> HttpResponseBase:
     """`what` says which of the forms was sent. A ceiling is previewed first and set when that is confirmed."""
     if not _may_see(request):
         raise PermissionDenied
-    department, what = _department(slug), request.POST.get("what", "")
+    department, what = _department(request, slug), request.POST.get("what", "")
     if what not in FORMS:
         messages.error(request, _("Choose what to change."))
         return _page(request, department, status=422)

@@ -17,6 +17,7 @@ from ledger.clock import database_now
 from ledger.invitations import open_invitations
 from ledger.models import Job, Membership, ProjectRequest, RollUp, UsageQuarter, User
 from ledger.vocabulary import LIVE_JOB_STATES, Account, JobState
+from portal import letter_rows
 from portal.views import project_end
 from portal.views.gate import signed_in, viewer
 from scheduler import whatif
@@ -47,6 +48,7 @@ def home(request: HttpRequest) -> HttpResponseBase:
         "invitations": list(open_invitations(user)),
         "to_decide": ProjectRequest.objects.decided_by(user).count(),
         "banners": project_end.banners(user, now),
+        "letters": letter_rows.rows(user, now),
     }
     response: HttpResponse = render(request, "home.html", context)
     response.set_signed_cookie(

@@ -1,5 +1,6 @@
 """Hold, drain and return nodes or cards, one or many: a preview of what stands on them and what will happen, then the
-act with its reason and a fresh password. Only operators and admins; the writing is ledger.holds's.
+act with its reason and a fresh password. Only operators and admins, and operators of a zone for what is in it; the
+writing is ledger.holds's.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from django.contrib import messages
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
@@ -24,7 +26,7 @@ from portal.labels import Text
 from portal.sudo import needs_sudo
 from portal.views.fleet_rows import NOW
 from portal.views.gate import request_id, viewer
-from portal.views.ops_gate import for_operators
+from portal.views.ops_gate import for_operators_of_machines
 from portal.views.plan_parts import Work, work_on, work_on_cards
 from portal.zone_forms import HoldForm
 
@@ -64,7 +66,7 @@ class Target:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@for_operators
+@for_operators_of_machines
 def act(request: HttpRequest, of: str, verb: str) -> HttpResponseBase:
     """The preview changes nothing; the table posts many keys, links send one. Confirming it acts."""
     if request.method == "POST" and "confirm" in request.POST:
@@ -112,6 +114,8 @@ def _chosen(of: str, keys: Sequence[str], user: User) -> tuple[list[Target], str
     """What is chosen, and what is wrong with the choice ("" = nothing)."""
     wanted = list(dict.fromkeys(keys))
     targets, unknown = _targets(of, wanted[:MOST_KEYS], user)
+    if not holds.may_hold(user, **_things(targets)):
+        raise PermissionDenied
     return targets, _complaint(wanted, unknown)
 
 

@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
+from ledger import holds
 from ledger.models import CardShare, Fault, Job, Node, User
 from ledger.vocabulary import JobState
 from portal import labels
@@ -99,7 +100,7 @@ COLUMNS: Final = (
 
 def node_actions(user: User) -> list[Action]:
     """What this person may do to many nodes at once."""
-    if not user.operates:
+    if not user.operates_somewhere:
         return []
     acts = [
         Action(reverse("nodes-hold"), gettext_lazy("Hold")),
@@ -160,7 +161,7 @@ def node_page(request: HttpRequest, hostname: str) -> HttpResponseBase:
         "moment_form": form,
         "at": at,
         "holders": life.holders_at(CardShare.objects.filter(node=node), at, user) if at else [],
-        "operates": user.operates,
+        "operates": holds.may_hold(user, [node]),
         "may_plan": zones.may_plan(user),
     }
     return render(request, "nodes/node.html", context)

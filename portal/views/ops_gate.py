@@ -23,6 +23,30 @@ def for_site_roles(view: View) -> View:
     return signed_in(inner)
 
 
+def for_operators_of_machines(view: View) -> View:
+    """Operators and administrators, and who operates a zone; which machines are theirs the view asks."""
+
+    @wraps(view)
+    def inner(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if not viewer(request).operates_somewhere:
+            raise PermissionDenied
+        return view(request, *args, **kwargs)
+
+    return signed_in(inner)
+
+
+def for_readers_of_ends(view: View) -> View:
+    """The site roles, and who audits a department."""
+
+    @wraps(view)
+    def inner(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if not viewer(request).audits_somewhere:
+            raise PermissionDenied
+        return view(request, *args, **kwargs)
+
+    return signed_in(inner)
+
+
 def for_operators(view: View) -> View:
     """Operators and administrators."""
 

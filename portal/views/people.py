@@ -20,7 +20,7 @@ from ledger.errors import Forbidden, Refused
 from ledger.leavers import standing_in_name_of
 from ledger.models import Membership, User
 from ledger.vocabulary import LIVE_JOB_STATES, SiteRole
-from portal import labels
+from portal import labels, odd_grant_rows
 from portal.people_forms import AccountForm, LeaveForm, PeopleFilter, SiteRoleForm
 from portal.sudo import needs_sudo
 from portal.tables import Column, Table
@@ -117,6 +117,8 @@ def _answer(request: HttpRequest, user: User, role: Any, leave: Any, status: int
         "person": user,
         "members": list(members),
         "standing": standing_in_name_of(user),
+        "odd": odd_grant_rows.of_person(viewer(request), user),
+        "gives": user.pk != viewer(request).pk,
         "role_form": role,
         "leave_form": leave,
         "is_self": user.pk == viewer(request).pk,

@@ -41,7 +41,7 @@ class Banner:
 
 def end_context(project: Project, user: User, now: dt.datetime) -> dict[str, Any]:
     """What templates/projects/end_part.html needs, under `end`. The caller has decided that they may see the project;
-    how deliveries failed is told to who manages it and to the site roles."""
+    how deliveries failed is told to who manages or audits it and to the site roles."""
     facts = reclaim_plan.facts_of([project])[0]
     receipt = Receipt.objects.filter(project=project).first()
     over = ends.over_at(project)
@@ -53,7 +53,7 @@ def end_context(project: Project, user: User, now: dt.datetime) -> dict[str, Any
             "queued": facts.queued,
             "notices": _notices(project),
             "receipt": receipt,
-            "may_read_errors": user.sees_everything or roles.manages(project.pk, user),
+            "may_read_errors": user.audits(project.department_id) or roles.manages(project.pk, user),
         }
     }
 

@@ -97,7 +97,7 @@ def quota_list(request: HttpRequest) -> HttpResponseBase:
     if (file := table.export()) is not None:
         return file
     unlimited = visible.exclude(quota_grants__period__contains=database_now()).distinct().count()
-    context = {"t": table.context(), "unlimited": unlimited, "sees_departments": user.sees_everything}
+    context = {"t": table.context(), "unlimited": unlimited, "sees_departments": user.audits_somewhere}
     return render(request, "quota/list.html", context)
 
 

@@ -130,11 +130,11 @@ def ceilings_over(project: Project) -> list[CeilingRow]:
 
 
 def limits_of_members(project: Project, viewer: User) -> list[dict[str, Any]]:
-    """Everybody's for who decides on them and for who sees everything; else the viewer's own."""
+    """Everybody's for who decides on them and for who audits the project; else the viewer's own."""
     rows = (
         MemberLimit.objects.filter(project=project).select_related("user", "by").order_by("user__username", "resource")
     )
-    if not (roles.manages(project.pk, viewer) or viewer.sees_everything):
+    if not (roles.manages(project.pk, viewer) or viewer.audits(project.department_id)):
         rows = rows.filter(user=viewer)
     found = list(rows)
     uses = _uses(LIMIT_USES, found)

@@ -1,5 +1,6 @@
 """The reclaim: what will be taken back when, the dry run of the next pass, and what admins do about it; and receipts of
-projects that have ended. The site roles read the first, members the receipts of their projects.
+projects that have ended. The site roles read the first, auditors of a department its part, members the receipts of
+their projects.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from portal.reclaim_forms import ExtendForm, ReceiptFilter
 from portal.sudo import needs_sudo
 from portal.tables import Column, Table
 from portal.views.gate import request_id, signed_in, viewer
-from portal.views.ops_gate import for_site_roles
+from portal.views.ops_gate import for_readers_of_ends
 from scheduler import reclaim as writer
 from scheduler import reclaim_plan
 
@@ -38,7 +39,7 @@ def may_act(request: HttpRequest) -> bool:
 
 
 @require_safe
-@for_site_roles
+@for_readers_of_ends
 def reclaim(request: HttpRequest) -> HttpResponseBase:
     now, user = database_now(), viewer(request)
     rows = reclaim_rows.end_rows(user, now)

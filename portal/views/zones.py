@@ -16,10 +16,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from ledger import roles
 from ledger.clock import database_now
 from ledger.errors import Conflict, Refused
 from ledger.models import User, Zone
-from portal import labels
+from portal import labels, odd_grant_rows
 from portal.forms import ReasonForm, card_models
 from portal.sudo import needs_sudo
 from portal.tables import Column, Table
@@ -85,7 +86,7 @@ MOVE_COLUMNS: Final = (
 @require_safe
 @signed_in
 def zone_list(request: HttpRequest) -> HttpResponseBase:
-    simulated = request.GET.get("hardware") == "simulated"
+    user, simulated = viewer(request), request.GET.get("hardware") == "simulated"
     table = Table(request, "zone-plans", PLAN_COLUMNS, _plans().filter(simulated=simulated))
     if (file := table.export()) is not None:
         return file
@@ -93,7 +94,10 @@ def zone_list(request: HttpRequest) -> HttpResponseBase:
         "rows": zone_rows(Zone.objects.order_by("slug"), simulated=simulated),
         "simulated": simulated,
         "t": table.context(),
-        "may_plan": zones.may_plan(viewer(request)),
+        "may_plan": zones.may_plan(user),
+        "odd": odd_grant_rows.standing(user, zone__isnull=False) if user.sees_everything or user.operated_zones else [],
+        "told_who_operates": user.sees_everything or bool(user.operated_zones),
+        "may_give": roles.is_admin(user),
     }
     return render(request, "zones/list.html", context)
 

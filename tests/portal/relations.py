@@ -7,9 +7,10 @@ from typing import Any
 
 from ledger import requests
 from ledger.acts import Act
+from ledger.clock import database_now
 from ledger.invitations import invite
-from ledger.models import Department, Project, User
-from ledger.vocabulary import ProjectRole, RequestKind
+from ledger.models import Department, OddGrant, Project, User
+from ledger.vocabulary import OddGrantKind, ProjectRole, RequestKind
 from scheduler.policy import Scope, Terms
 from scheduler.policy_changes import put_version
 from tests import factories
@@ -52,9 +53,17 @@ def projects(people: dict[str, User]) -> dict[str, dict[str, Any]]:
         "other": factories.ended("gone", outsider=ProjectRole.OWNER).receipt.pk,
         "none": NOWHERE_ID,
     }
+    rights = {"own": _right("researcher", -9), "other": _right("guest of other", 9), "none": NOWHERE_ID}
     members = {which: [slug, "researcher"] for which, slug in slugs.items()}
     members |= {"self": ["vision", "member"], "boss": ["vision", "owner"], "absent": ["vision", "nobody"]}
-    found = {"project": slugs, "member": members, "invitation": invited, "request": asked, "receipt": receipts}
+    found: dict[str, dict[str, Any]] = {
+        "right": rights,
+        "project": slugs,
+        "member": members,
+        "invitation": invited,
+        "request": asked,
+        "receipt": receipts,
+    }
     names = {"own": "researcher", "boss": "owner", "self": "admin", "none": "nobody"}
     departments = {"own": "research", "none": "nowhere"}
     policies: dict[str, Any] = {"none": NOWHERE_ID}
@@ -63,3 +72,15 @@ def projects(people: dict[str, User]) -> dict[str, dict[str, Any]]:
         policies[which] = put_version(scope=scope, terms=Terms(priority_most=100), act=rule).policy_id
     found["policy"] = policies
     return found | {"reclaim": slugs, "person": names, "quota": slugs, "department": departments}
+
+
+def in_a_week() -> dt.date:
+    return dt.datetime.now(dt.UTC).date() + dt.timedelta(days=7)
+
+
+def _right(name: str, days: int) -> int:
+    """An odd grant over the zone of the nodes here, which ends that many days from now."""
+    until = database_now() + dt.timedelta(days=days)
+    values = {"kind": OddGrantKind.ZONE_OPERATOR, "zone": factories.zone(), "reason": "test"}
+    period = (until - dt.timedelta(days=30), until)
+    return OddGrant.objects.create(user=factories.user(name), by=factories.user("admin"), period=period, **values).pk

@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 from django.core import mail
 
+from ledger import invitations, letters
+from ledger.acts import Act
 from ledger.clock import database_now
-from ledger.models import Delivery, Notice, User
-from ledger.vocabulary import Channel, DeliveryState
-from scheduler import reclaim, telling
+from ledger.models import Delivery, Invitation, Notice, Project, User
+from ledger.vocabulary import Channel, DeliveryState, ProjectRole
+from scheduler import reclaim, tasks, telling
 from tests import factories
 from tests.scheduler import ending
 
@@ -186,3 +188,54 @@ def test_who_has_left_is_not_written_to(mails: None) -> None:
     reclaim.reclaim_all()
     assert not Delivery.objects.filter(to__username="owner").exists()
     assert Notice.objects.count() == 1
+
+
+# -- letters -----------------------------------------------------------------------------------------------------------
+
+
+def invited(**values: Any) -> Invitation:
+    """Of somebody with an address, into a project whose letter is written."""
+    factories.project("vision")
+    User.objects.update_or_create(username="guest", defaults={"email": "guest@lab.example"} | values)
+    project, act = Project.objects.get(slug="vision"), Act(factories.user("owner"), "test", "come")
+    guest = User.objects.get(username="guest")
+    made = invitations.invite(project=project, user=guest, role=ProjectRole.MEMBER, act=act)
+    letters.write_due()
+    return made
+
+
+def test_a_letter_goes_by_mail_once_in_the_language_of_its_reader(mails: None) -> None:
+    invited(locale="en")
+    assert telling.tell_due()["sent"] == 1
+    assert telling.tell_due()["sent"] == 0
+    (sent,) = mail.outbox
+    assert (sent.to, sent.subject) == (["guest@lab.example"], "You are invited into project Vision.")
+    assert "owner asks you in." in sent.body
+
+
+def test_a_letter_that_no_longer_holds_is_dropped(mails: None) -> None:
+    invitations.withdraw(invitation=invited(), act=Act(factories.user("owner"), "test"))
+    assert telling.tell_due() == {"sent": 0, "tried": 0, "failed": 0, "dropped": 1}
+    assert Delivery.objects.get().state == DeliveryState.DROPPED
+    assert mail.outbox == []
+
+
+def test_a_letter_is_tried_again_and_sent_after_a_crash(mails: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    invited()
+
+    def killed(delivery: Delivery) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(telling.SENDERS, Channel.MAIL, killed)  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt):
+        telling.tell_due()
+    monkeypatch.setitem(telling.SENDERS, Channel.MAIL, telling._send_mail)  # type: ignore[arg-type]
+    assert telling.tell_due()["sent"] == 0
+    assert telling.tell_due(database_now() + telling.LEASE)["sent"] == 1
+
+
+def test_the_task_tidies_writes_and_sends(mails: None) -> None:
+    invited()
+    result = tasks._tell()
+    assert {"tidied", "letters", "odd", "sent"} <= set(result)
+    assert result["sent"] == 1

@@ -44,6 +44,13 @@ BODIES: dict[str, dict[str, Any]] = {
     "request-comments": {"text": "test"},
     "policies": {"priority_most": 5, "reason": "test"},
     "policies-preview": {"priority_most": 5},
+    "rights": {
+        "user": "guest of other",
+        "department": "research",
+        "until": f"{relations.in_a_week()}T00:00:00Z",
+        "reason": "test",
+    },
+    "right-withdraw": {"reason": "test"},
 }
 SECRET_NAMES = relations.SECRETS
 

@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import Count, Q
 from django.test import Client
 
-from ledger import audit, invitations, quarters, requests, saved_values, telemetry
+from ledger import audit, invitations, letters, odd_grants, quarters, requests, saved_values, telemetry
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.inventory import place_hold
@@ -30,6 +30,7 @@ from ledger.models import (
     MemberLimit,
     Node,
     NodeBoot,
+    OddGrant,
     Project,
     ProjectRequest,
     QuotaGrant,
@@ -39,7 +40,7 @@ from ledger.models import (
     User,
 )
 from ledger.people import create_token
-from ledger.vocabulary import Account, FaultKind, Form, HoldKind, ProjectRole, RequestKind, Resource
+from ledger.vocabulary import Account, FaultKind, Form, HoldKind, OddGrantKind, ProjectRole, RequestKind, Resource
 from scheduler import commands, observing, placing, queue, queue_control, reclaim
 from scheduler.models import (
     Drift,
@@ -177,8 +178,21 @@ class Rows:
         self._job(self.readers[0], n, project=ends.slug, asks=[{"form": "container", "cards_per_node": 9}])
         gone = factories.user(f"gone-{n}")
         create_token(user=gone, label="x", days=9, actor=gone, via="test")
+        self._rights(n, gone)
         User.objects.filter(pk=gone.pk).update(is_active=False)
         reclaim.reclaim_all()
+        letters.write_due()
+
+    def _rights(self, n: int, gone: User) -> None:
+        """Of the one who leaves over a zone, of somebody over the department of vision; and the readers had one."""
+        admin, research = self.people["admin"], Department.objects.get(slug="research")
+        soon, act = database_now() + dt.timedelta(days=1), Act(admin, "test", "help")
+        odd_grants.give(user=gone, place=factories.zone(f"home-{n}"), until=soon, act=act)
+        odd_grants.give(user=factories.user(f"person-{n}"), place=research, until=soon, act=act)
+        over = soon - dt.timedelta(days=n + 2)
+        about = {"kind": OddGrantKind.AUDITOR, "department": research, "reason": "test", "by": self.people["manager"]}
+        for reader in self.readers:
+            OddGrant.objects.create(user=reader, period=(over - dt.timedelta(hours=9), over), **about)
 
     # -- work ----------------------------------------------------------------------------------------------------------
 

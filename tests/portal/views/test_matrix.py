@@ -65,6 +65,13 @@ BODIES: dict[str, dict[str, str]] = {
     "quota-project": {"resource": "cpu_milli", "amount": "5"},
     "quota-member": {"user": "researcher", "resource": "cpu_milli", "amount": "1", "reason": "test"},
     "policies-change": {"about": "site", "priority_most": "5"},
+    "right-new": {
+        "user": "guest of other",
+        "department": "research",
+        "ends_on": str(relations.in_a_week()),
+        "reason": "test",
+    },
+    "right-withdraw": {"reason": "test"},
     "departments": {"slug": "another", "title": "Another"},
     "department-change": {"what": "rename", "title": "Renamed"},
 }

@@ -28,7 +28,7 @@ from django.utils.http import urlencode
 from ledger import people as ledger_people
 from ledger import sessions
 from ledger.clock import database_now
-from ledger.models import CardShare, Job, Node, ProjectRequest, User
+from ledger.models import CardShare, Job, Node, OddGrant, ProjectRequest, User
 from portal.api import urls as api_urls
 from portal.sample_pages import address_of
 from portal.urls import urlpatterns
@@ -69,6 +69,7 @@ OBJECTS: dict[str, Callable[[], list[Any]]] = {
     "quota-project": lambda: ["vision"],
     "department": lambda: ["research"],
     "policy": lambda: [many_rows.policy().pk],
+    "right": lambda: [OddGrant.objects.filter(user__username="researcher").latest("pk").pk],
 }
 
 
@@ -126,6 +127,7 @@ VARIANTS: dict[str, dict[str, Callable[[], str]]] = {
     "audit": {"file": _file},
     "audit-object": {"file": _file},
     "receipts": {"file": _file},
+    "rights": {"file": _file},
     "sessions": {"file": _file},
     "tokens": {"file": _file},
     "books": {"long": lambda: "window=30d"},
