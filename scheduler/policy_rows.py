@@ -31,19 +31,21 @@ NOTHING_SAID: Final = Q(**{f"{name}__isnull": True for name in VALUES})
 
 class JobPolicyQuerySet(models.QuerySet["JobPolicy"]):
     def visible_to(self, user: User) -> Self:
-        """Those that bear on a project that they may see; who sees every project sees all."""
+        """Those that bear on a project that they may see, or are of a department that they audit; who sees every project
+        sees all."""
         if not user.is_active:
             return self.none()
         if user.sees_everything:
             return self
-        projects = Project.objects.filter(memberships__user=user)
+        projects = Project.objects.visible_to(user)
         above = Func(
             F("department"),
             template="unnest(ledger_department_chain(%(expressions)s))",
             output_field=models.BigIntegerField(),
         )
         of_all = Q(project__isnull=True, department__isnull=True)
-        return self.filter(Q(project__in=projects) | Q(department__in=projects.values_list(above)) | of_all)
+        of_theirs = Q(department__in=projects.values_list(above)) | Q(department__in=user.audited_departments)
+        return self.filter(Q(project__in=projects) | of_theirs | of_all)
 
 
 class JobPolicy(models.Model):

@@ -29,7 +29,7 @@ DAY = dt.timedelta(days=1)
 # what belongs to a department: the rest of the rows (sessions, machines, people …) is nobody's part of it
 DEPARTMENTAL = {
     *("job", "jobs", "project", "member", "invitation", "request", "quota", "reclaim", "receipt", "audit"),
-    *("balance", "what", "department"),
+    *("balance", "what", "department", "policies", "policy"),
 }
 OPENED = {"departments", "reclaim", "department", "department-change"}  # to auditors of a department, cut to their part
 MACHINES = {"nodes-hold", "nodes-drain", "nodes-return", "cards-hold", "cards-return", "holds", "hold-end"}
