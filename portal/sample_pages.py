@@ -24,7 +24,8 @@ from ledger.models import (
     Zone,
 )
 from ledger.vocabulary import ProjectRole, ProjectState, SiteRole
-from scheduler.models import JobPolicy, ZonePlan
+from scheduler.models import ZonePlan
+from scheduler.policy_rows import JobPolicy
 
 # GET pages that are not pages of their own: parts, files, and addresses that only take POST
 NOT_PAGES: Final = frozenset({"sign-out", "language", "theme", "healthz", "readyz", "metrics"})

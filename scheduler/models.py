@@ -338,6 +338,4 @@ class SimulatedFault(models.Model):
         return f"{self.hostname} {self.card_uuid}"
 
 
-from scheduler.policy_rows import JobPolicy, PolicyUse, PolicyVersion  # noqa: E402  a part of its own of these tables
-
-__all__ = ["JobPolicy", "PolicyUse", "PolicyVersion"]
+from scheduler import policy_rows as policy_rows  # noqa: E402  more tables, in a module of their own
