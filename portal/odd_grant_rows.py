@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
@@ -63,6 +64,9 @@ class Row:
         return self.grant.zone or self.grant.department
 
 
+SHOWN: Final = ("user", "zone", "department", "by", "withdrawn_by")
+
+
 def row_of(grant: OddGrant, now: dt.datetime) -> Row:
     if grant.withdrawn_at is not None:
         return Row(grant, Standing.WITHDRAWN)
@@ -72,15 +76,22 @@ def row_of(grant: OddGrant, now: dt.datetime) -> Row:
 
 
 def seen_by(user: User) -> Any:
-    rows = OddGrant.objects.visible_to(user)
-    return rows.select_related("user", "zone", "department", "by", "withdrawn_by")
+    return OddGrant.objects.visible_to(user).select_related(*SHOWN)
 
 
 def standing(viewer: User, **cut: Any) -> list[Row]:
-    """Those that stand now, of a zone, a department or a person, of what the viewer may see; the next to end first."""
-    now = database_now()
-    rows = seen_by(viewer).filter(period__contains=now, **cut)
-    return [row_of(grant, now) for grant in rows.order_by("period__endswith", "pk")]
+    """Those that stand now, of a zone or a department, of what the viewer may see; the next to end first."""
+    return _standing(seen_by(viewer).filter(**cut))
+
+
+def own(user: User) -> list[Row]:
+    """Those that this person has now."""
+    return _standing(OddGrant.objects.filter(user=user).select_related(*SHOWN))
+
+
+def _standing(rows: Any) -> list[Row]:
+    found = rows.filter(period__contains=Now()).order_by("period__endswith", "pk")
+    return [Row(grant, Standing.IN_FORCE if grant.user.is_active else Standing.LEFT) for grant in found]
 
 
 def of_person(viewer: User, person: User) -> list[Row]:

@@ -99,5 +99,5 @@ def _facts(request: HttpRequest, form: AccountForm) -> dict[str, object]:
         "session_count": sessions.count(),
         "tokens": tokens[:SHOWN],
         "token_count": tokens.count(),
-        "odd": odd_grant_rows.standing(viewer(request), user=viewer(request)),
+        "odd": odd_grant_rows.own(viewer(request)),
     }

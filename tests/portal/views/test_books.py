@@ -266,9 +266,9 @@ def test_a_filter_that_does_not_exist_is_named(client_as: ClientAs, running: Job
 @pytest.mark.parametrize(
     ("who", "path", "queries"),
     [
-        ("researcher", "/books/?hardware=simulated", 10),
+        ("researcher", "/books/?hardware=simulated", 11),
         ("manager", "/books/?hardware=simulated", 9),
-        ("researcher", "/books/chart/?hardware=simulated", 10),
+        ("researcher", "/books/chart/?hardware=simulated", 11),
         ("manager", "/books/?hardware=simulated&window=30d", 9),
         ("manager", "/books/chart/?hardware=simulated&stack=project&window=30d", 9),
         ("manager", "/books/chart/?hardware=simulated&window=own&start=2025-01-01T00:00", 9),

@@ -223,7 +223,7 @@ def test_the_series_adds_up_to_the_balance_in_both_units(client_as: ClientAs, th
         assert about["Stack by"] == stack
 
 
-@pytest.mark.parametrize(("who", "query", "queries"), [("researcher", "account=", 13), ("manager", "account=used", 11)])
+@pytest.mark.parametrize(("who", "query", "queries"), [("researcher", "account=", 14), ("manager", "account=used", 11)])
 def test_more_lines_ask_the_database_no_more_often(
     client_as: ClientAs, running: Job, turn: Callable[[], None], who: str, query: str, queries: int
 ) -> None:

@@ -26,7 +26,7 @@ from tests.portal.views.conftest import ClientAs
 
 MOST_BYTES = 1_500_000
 HOSTILE = "</script><b>r1"
-GOLDEN_DATA, GOLDEN_PAGE = 12, 11
+GOLDEN_DATA, GOLDEN_PAGE = 13, 12
 
 
 def cells(client_as: ClientAs, who: str = "researcher", **query: str) -> dict[str, Any]:
