@@ -16,7 +16,7 @@ from typing import Any, Final
 from ledger.clock import database_now
 from ledger.models import HeadroomReserve, Job, NodeZone, Project, User
 from ledger.vocabulary import Form, ProjectState, Refusal
-from scheduler import likeness, quota, snapshot, standings
+from scheduler import likeness, preempt_preview, quota, snapshot, standings
 from scheduler.engine.fairness import Shares
 from scheduler.engine.feasible import counted
 from scheduler.engine.future import Future, World
@@ -33,6 +33,7 @@ from scheduler.engine.types import (
     Waiting,
 )
 from scheduler.possible import Limit, Sooner, changed_by, fleet_lock, limits, variants
+from scheduler.preempt_preview import Preview
 
 SEED: Final = 1
 MOST_SOONER: Final = 4
@@ -71,6 +72,7 @@ class Outlook:
     kept: tuple[str, ...] = ()  # host names of nodes that are kept for it meanwhile
     limits: tuple[Limit, ...] = ()
     sooner: tuple[Sooner, ...] = ()
+    stops: Preview | None = None  # others that the next round would stop for it
     barred: Refusal | None = None
 
 
@@ -116,10 +118,12 @@ class _Question:
         self.at = self.now.timestamp()
         self.views = snapshot.node_views()
         self.reserves = reserves_at(self.now)
-        self.over = quota.over_quota([job]).get(job.pk)
+        queue = [queued for queued in snapshot.queued_jobs() if queued.pk != job.pk]
+        over = quota.over_quota([*queue, job])
+        self.over = over.get(job.pk)
         view = snapshot.job_view(job, over_quota=self.over is not None)
         self.job = replace(view, id=job.pk or 0)
-        self.queue = [snapshot.job_view(queued) for queued in snapshot.queued_jobs() if queued.pk != self.job.id]
+        self.queue = [snapshot.job_view(queued, queued.pk in over) for queued in queue]
 
     def answer(self) -> Outlook:
         fleet = snapshot.fleet_of(self.views)
@@ -179,7 +183,12 @@ class _Question:
         later = waits if never or self.job.over_quota else self._later(desk, waits)
         if later.expected_at is None and not self.job.over_quota:
             later = replace(later, limits=tuple(limits(self.views, self.job)))
-        return later
+        return later if never else replace(later, stops=self._stops(desk))
+
+    def _stops(self, desk: Desk) -> Preview | None:
+        """Asked last: it uses up what the desk knows of shares."""
+        made = [one for one in preempt_preview.of_desk(desk, self.reserves) if one.job.id == self.job.id]
+        return next(iter(preempt_preview.described(made)), None)
 
     def _stays(self) -> list[Stay]:
         return snapshot.stays_at(self.at)

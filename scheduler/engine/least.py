@@ -128,9 +128,7 @@ def counts_for(make: Make, shape: Shape) -> int | None:
         return None
     if make.interconnect < shape.interconnect:
         return None
-    fitting = [
-        card for card in make.cards if shape.model in ("", card.model) and card.memory_mib >= shape.memory_mib
-    ]
+    fitting = [card for card in make.cards if shape.model in ("", card.model) and card.memory_mib >= shape.memory_mib]
     return {Form.WHOLE: _whole, Form.BLOCK: _block, Form.CONTAINER: _container}[shape.form](make, shape, fitting)
 
 

@@ -322,7 +322,7 @@ class Desk(Judge):
                 milli = milli_of(self.fleet, row, member.shares)
                 self.shares.take((job.project_id, job.simulated), milli, job.kind)
             if job.expected_s:
-                self.placed.append(_stay(job, member, self.at + job.expected_s))
+                self.placed.append(stay_of(job, member, self.at + job.expected_s))
         members = tuple(member for _, member in verdict.members)
         return Placement(job.id, number, members, dict(counts), verdict.best, verdict.warm)
 
@@ -333,7 +333,7 @@ class Desk(Judge):
         return Waiting(job.id, tuple(by_ask), never, min(later, default=None))
 
 
-def _stay(job: JobView, member: MemberPlan, ends_at: float) -> Stay:
+def stay_of(job: JobView, member: MemberPlan, ends_at: float) -> Stay:
     cards = tuple((share.card_id, share.memory, share.compute) for share in member.shares)
     return Stay(job.id, member.node_id, member.form, ends_at, member.cpu_milli, member.host_memory_mib, cards)
 

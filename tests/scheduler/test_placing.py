@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from ledger import inventory
 from ledger.models import Allocation, CardSeat, CardShare, Hold, Node, Project
 from ledger.vocabulary import Form, HoldKind, JobState, ProjectRole, Refusal, Resource
 from scheduler import placing, snapshot
-from scheduler.models import Command, Decision
+from scheduler.models import Command, Decision, Preemption
 from tests import factories
 from tests.scheduler import flow
 
@@ -108,6 +109,28 @@ def test_a_job_over_its_quota_does_not_keep_the_next_from_the_card() -> None:
     assert flow.open_allocations(greedy) == []
     assert len(flow.open_allocations(modest)) == 1
     assert Decision.objects.get(job=greedy, attempt=None).reasons == [{Refusal.QUOTA: 1}]
+
+
+def test_nobody_is_stopped_by_a_plan_that_the_database_refused(settings: Any) -> None:
+    """On paper the greedy job has the free card, and who is guaranteed one would have to take it back from a borrower.
+    The database refuses the greedy job, so that the card is there and nobody need go."""
+    settings.PREEMPT_MIN_RUN_S = 30
+    flow.world(cards=2)
+    for slug in ("audio", "speech"):
+        factories.project(slug, researcher=ProjectRole.MEMBER)
+    grant = factories.grant(Project.objects.get(slug="vision"), Resource.CARD_MILLI, 2000)
+    grant.guaranteed = 1000
+    grant.save(update_fields=["guaranteed"])
+    borrower = flow.long_job(asks=[CARD], project="audio")
+    flow.start(borrower)
+    flow.grow_old()
+    factories.grant(Project.objects.get(slug="speech"), Resource.CARD_MILLI, 100)
+    greedy = flow.long_job(asks=[{"form": "container", "memory_mib": 16_000}], project="speech", priority=5)
+    owed = flow.long_job(asks=[CARD])
+    told = placing.place_queued()
+    assert (told["stopped"], told["refused"]) == (0, {Refusal.QUOTA: 1})
+    assert not Preemption.objects.exists()
+    assert [len(flow.open_allocations(job)) for job in (borrower, greedy, owed)] == [1, 0, 1]
 
 
 def test_a_job_of_a_project_that_is_over_does_not_keep_the_next_from_the_card() -> None:

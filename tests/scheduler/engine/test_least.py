@@ -126,6 +126,4 @@ def test_makes_are_kept_up_as_nodes_change(seed: int) -> None:
 
 def _without_work(view: NodeView) -> NodeView:
     cards = tuple(replace(card, busy=(), compute_busy=()) for card in view.cards)
-    return replace(
-        view, cards=cards, used_form=None, allocations=0, cpu_milli_used=0, host_memory_mib_used=0
-    )
+    return replace(view, cards=cards, used_form=None, allocations=0, cpu_milli_used=0, host_memory_mib_used=0)
