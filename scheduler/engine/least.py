@@ -7,7 +7,7 @@ looked at once, and what an ask comes to is remembered until a node is another.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -47,6 +47,18 @@ class Make(NamedTuple):
     cards: tuple[Piece, ...]
 
 
+Raw = tuple[object, ...]
+
+
+def _raw(node: NodeView) -> Raw:
+    """Equal for nodes of one make; quickly told."""
+    cards = tuple((card.model, card.memory_mib, card.block_id, card.held) for card in node.cards)
+    usable = node.up and not node.held
+    managers = tuple(node.managers.items())
+    rest = node.labels, node.interconnect, node.cpu_milli, node.host_memory_mib
+    return node.simulated, usable, node.zone_forms, managers, *rest, cards
+
+
 def make_of(node: NodeView) -> Make:
     numbers: dict[int | None, int] = {None: -1}
     cards = tuple(
@@ -63,29 +75,38 @@ class Makes:
     """The nodes of a fleet by make."""
 
     def __init__(self, nodes: Iterable[NodeView]) -> None:
-        self.count = Counter(map(make_of, nodes))
+        self.count: Counter[Make] = Counter()
+        alike: dict[Raw, list[NodeView]] = defaultdict(list)
+        for node in nodes:
+            alike[_raw(node)].append(node)
+        for some in alike.values():
+            self.count[make_of(some[0])] += len(some)
         self.known: dict[tuple[object, ...], int] = {}
+        self.same: dict[tuple[object, ...], tuple[Ask, int]] = {}  # by the very object, which is quicker, and kept
 
     def change(self, before: NodeView, after: NodeView) -> None:
-        old, new = make_of(before), make_of(after)
-        if old == new:
+        if _raw(before) == _raw(after):
             return
+        old, new = make_of(before), make_of(after)
         self.count[new] += 1
         self.count[old] -= 1
         if not self.count[old]:
             del self.count[old]
-        self.known = {}
+        self.known, self.same = {}, {}
 
     def least(self, job: JobView, ask: Ask) -> int:
         """On all nodes of the ask together; 0 where it can run nowhere or takes no card."""
-        key = (ask, job.cpu_milli, job.host_memory_mib, job.interconnect, job.labels, job.simulated)
-        found = self.known.get(key)
+        rest = (job.cpu_milli, job.host_memory_mib, job.interconnect, job.labels, job.simulated)
+        same = self.same.get((id(ask), *rest))
+        if same is not None:
+            return same[1]
+        found = self.known.get((ask, *rest))
         if found is None:
             sums = (self._least(shape, ask.nodes) for shape in shapes_of(job, ask))
-            found = min((one for one in sums if one is not None), default=0)
-            if len(self.known) >= KNOWN:
-                self.known = {}
-            self.known[key] = found
+            found = self.known[(ask, *rest)] = min((one for one in sums if one is not None), default=0)
+        if len(self.same) >= KNOWN:
+            self.known, self.same = {}, {}
+        self.same[(id(ask), *rest)] = ask, found
         return found
 
     def _least(self, shape: Shape, nodes: int) -> int | None:
