@@ -137,28 +137,27 @@ def of_desk(desk: Desk, reserves: Sequence[Reserve]) -> list[Choice]:
 
 def choices_now(job: Job | None = None) -> tuple[list[Choice], int]:
     """For the first waiting jobs, and for this one if it waits; and how many those are."""
-    with fleet_lock:
-        claimed = {claim.job_id for claim in standings.claims()}
-        first = list(waiting()[:MOST_AHEAD])
-        known = {one.pk for one in first}
-        first += [one for one in waiting().filter(pk__in=claimed) if one.pk not in known]
-        first += [one for one in (job,) if one is not None and one.pk not in known | claimed]
-        over = over_quota(first)
-        snap = snapshot.read(first, over.keys())
-        fleet = snapshot.fleet_of(snap.nodes)
-        desk = Desk(
-            fleet,
-            snap.reserves,
-            at=snap.at,
-            seed=snap.seed,
-            rule=snap.rule,
-            policy=snap.policy,
-            stays=snapshot.stays_later(fleet, snap.at),
-            shares=shares_of(snap, fleet),
-            claims=snap.claims,
-        )
-        desk.decide_all(snap.jobs)
-        return of_desk(desk, snap.reserves), len(first)
+    claimed = {claim.job_id for claim in standings.claims()}
+    first = list(waiting()[:MOST_AHEAD])
+    known = {one.pk for one in first}
+    first += [one for one in waiting().filter(pk__in=claimed) if one.pk not in known]
+    first += [one for one in (job,) if one is not None and one.pk not in known | claimed]
+    over = over_quota(first)
+    snap = snapshot.read(first, over.keys())
+    fleet = snapshot.fleet_of(snap.nodes)
+    desk = Desk(
+        fleet,
+        snap.reserves,
+        at=snap.at,
+        seed=snap.seed,
+        rule=snap.rule,
+        policy=snap.policy,
+        stays=snapshot.stays_later(fleet, snap.at),
+        shares=shares_of(snap, fleet),
+        claims=snap.claims,
+    )
+    desk.decide_all(snap.jobs)
+    return of_desk(desk, snap.reserves), len(first)
 
 
 def waiting() -> QuerySet[Job]:
@@ -170,16 +169,18 @@ def waiting() -> QuerySet[Job]:
 
 
 def next_round() -> Round:
-    made, looked_at = choices_now()
-    return Round(tuple(described(made)), looked_at, waiting().count())
+    with fleet_lock:
+        made, looked_at = choices_now()
+        return Round(tuple(described(made)), looked_at, waiting().count())
 
 
 def preview(job: Job) -> Preview | None:
     """What the next round would do for this queued job, after those before it."""
     if job.state != JobState.QUEUED or job.held_at is not None or job.project.state != ProjectState.ACTIVE:
         return None
-    made, _ = choices_now(job)
-    return next(iter(described([one for one in made if one.job.id == job.pk])), None)
+    with fleet_lock:
+        made, _ = choices_now(job)
+        return next(iter(described([one for one in made if one.job.id == job.pk])), None)
 
 
 def described(made: Sequence[Choice]) -> list[Preview]:

@@ -83,13 +83,13 @@ def candidate(data: Mapping[str, Any], project: Project, by: User | None = None)
     return Job(**likeness.columns(data), project=project, by=by, submitted_at=now, queued_at=now)
 
 
-def outlook(job: Job) -> Outlook:
-    """The outlook of a queued job, or of one that `candidate` made."""
+def outlook(job: Job, *, stops: bool = True) -> Outlook:
+    """The outlook of a queued job, or of one that `candidate` made; with whom the next round would stop for it."""
     barred = _barred(job)
     if barred is not None:
         return Outlook("barred", None, (), (), (), 0, barred=barred)
     with fleet_lock:
-        return _Question(job).answer()
+        return _Question(job, stops).answer()
 
 
 def _barred(job: Job) -> Refusal | None:
@@ -113,7 +113,8 @@ def reserves_at(now: dt.datetime) -> list[Reserve]:
 class _Question:
     """One job against one snapshot."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, stops: bool) -> None:
+        self.tells_stops = stops
         self.now = database_now()
         self.at = self.now.timestamp()
         self.views = snapshot.node_views()
@@ -183,7 +184,7 @@ class _Question:
         later = waits if never or self.job.over_quota else self._later(desk, waits)
         if later.expected_at is None and not self.job.over_quota:
             later = replace(later, limits=tuple(limits(self.views, self.job)))
-        return later if never else replace(later, stops=self._stops(desk))
+        return replace(later, stops=self._stops(desk)) if self.tells_stops and not never else later
 
     def _stops(self, desk: Desk) -> Preview | None:
         """Asked last: it uses up what the desk knows of shares."""

@@ -6,6 +6,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from portal.api import (  # noqa: F401  the schema's extensions register themselves
     ends,
     machines,
+    preemption_views,
     projects,
     quota,
     schema,
@@ -17,6 +18,8 @@ urlpatterns = [
     path("jobs/", views.Jobs.as_view(), name="jobs"),
     path("jobs/what-if/", quota.WhatIf.as_view(), name="what-if"),
     path("jobs/<int:pk>/", views.JobDetail.as_view(), name="job"),
+    path("jobs/<int:pk>/preemption/", preemption_views.JobPreemption.as_view(), name="job-preemption"),
+    path("preemptions/", preemption_views.Preemptions.as_view(), name="preemptions"),
     path("jobs/<int:pk>/cancel/", views.JobCancel.as_view(), name="job-cancel"),
     path("jobs/<int:pk>/log/", views.JobLog.as_view(), name="job-log"),
     path("jobs/<int:pk>/logs/", views.JobLog.as_view(), name="job-logs"),

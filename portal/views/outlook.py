@@ -16,6 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from ledger.models import Job, Project, User
 from ledger.vocabulary import JobState
+from portal.api.preemption import preview_answer
 from portal.api.serializers import JobInput
 from portal.forms import SubmitForm, card_models
 from portal.outlook_words import limit_words, sooner_words
@@ -51,9 +52,10 @@ def draft(request: HttpRequest) -> HttpResponseBase:
 
 
 def of_values(judged: Mapping[str, Any], user: User) -> Outlook | None:
-    """The outlook of a job with these values of a JobInput; None when the person is not in its project."""
+    """The outlook of a job with these values of a JobInput, without whom it would have stopped; None when the person is
+    not in its project."""
     job = job_of(judged, user)
-    return whatif.outlook(job) if job is not None else None
+    return whatif.outlook(job, stops=False) if job is not None else None
 
 
 def job_of(judged: Mapping[str, Any], user: User) -> Job | None:
@@ -111,6 +113,7 @@ def described(outlook: Outlook, user: User) -> dict[str, Any]:
         "more_blockers": max(0, len(outlook.blockers) - MOST_BLOCKERS),
         "limits": [limit_words(limit) for limit in outlook.limits],
         "sooner": [sooner_words(sooner) for sooner in outlook.sooner],
+        "stops": preview_answer(outlook.stops, user),
     }
 
 

@@ -138,6 +138,7 @@ def _page(
     context = part | {
         "effects": quota_parts.effects(part["grants"], project),
         "former": quota_parts.former_grants(project),
+        "borrowed": quota_parts.borrowed(project, viewer(request)),
     }
     if part["may_set_quota"]:
         context["form"] = form or _fresh_form(request, part["grants"])
