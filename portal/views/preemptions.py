@@ -1,4 +1,4 @@
-"""Pre-emption on one page: whom the next round would stop for whom, for whom nodes are kept, and who was stopped lately.
+"""Pre-emption on one page: whom the next round would stop, for whom nodes are kept, and who was stopped lately.
 
 Everybody sees what concerns jobs that they may see; the site roles see all of it. Reads only.
 """
