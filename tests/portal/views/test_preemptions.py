@@ -95,7 +95,7 @@ def test_who_might_be_stopped_is_told_so_with_the_guarantees_that_make_it_so(cli
     assert told["would_stop"] is None
     assert (told["may_be_stopped"]["borrowed_milli"], told["may_be_stopped"]["borrowed"]) == (3000, True)
     page = _page(client_as("outsider"), "/projects/audio/quota/")
-    assert "4 of your running jobs stand on borrowed cards and may be stopped when their owners come back." in page
+    assert "4 running jobs of the project stand on borrowed cards and may be stopped when their owners come back." in page
     assert "at most 3 cards can be taken back" in page
     assert "vision" not in page
     [world] = client_as("outsider").get("/api/v1/projects/audio/quota/").json()["borrowed"]
