@@ -10,7 +10,7 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Final
+from typing import Final, NamedTuple
 
 from django.conf import settings
 from django.db.models import F, FilteredRelation, Q, QuerySet
@@ -74,18 +74,28 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What the next round would do. `looked_at` of `waiting` jobs were thought of."""
+    """What the next round would do. `looked_at` of `waiting` jobs were thought of; `cut`: not to the end, for the time
+    was over."""
 
     previews: tuple[Preview, ...]
     looked_at: int
     waiting: int
+    cut: bool
+
+
+class Looked(NamedTuple):
+    """What would be done, how many jobs were thought of, and whether the time was over before the end."""
+
+    made: list[Choice]
+    jobs: int
+    cut: bool
 
 
 class _Copy(Book):
     """The rows as they would be after what this round has placed and stopped so far."""
 
     def __init__(self, desk: Desk) -> None:
-        self.until = monotonic() + LOOKS_S
+        self.until, self.cut = monotonic() + LOOKS_S, False
         self.placed = [one for one in desk.decided.values() if isinstance(one, Placement)]
         self.jobs = desk.jobs
         self.made: list[Choice] = []
@@ -93,7 +103,8 @@ class _Copy(Book):
 
     @property
     def over(self) -> bool:  # type: ignore[override]
-        return monotonic() > self.until
+        self.cut = monotonic() > self.until
+        return self.cut
 
     def take(self, choice: Choice) -> bool:
         self.made.append(choice)
@@ -129,14 +140,15 @@ def _claim(choice: Choice, at: float) -> Claim:
     return Claim(found.job_id, found.ask_index, found.form, found.node_ids, begins, until, awaits)
 
 
-def of_desk(desk: Desk, reserves: Sequence[Reserve]) -> list[Choice]:
+def of_desk(desk: Desk, reserves: Sequence[Reserve]) -> Looked:
     """What a round would do after this plan."""
     copy = _Copy(desk)
-    return preempting.choices(desk, reserves, (), copy, copy.take)
+    made = preempting.choices(desk, reserves, (), copy, copy.take)
+    return Looked(made, len(desk.jobs), copy.cut)
 
 
-def choices_now(job: Job | None = None) -> tuple[list[Choice], int]:
-    """For the first waiting jobs, and for this one if it waits; and how many those are."""
+def choices_now(job: Job | None = None) -> Looked:
+    """For the first waiting jobs, and for this one if it waits."""
     claimed = {claim.job_id for claim in standings.claims()}
     first = list(waiting()[:MOST_AHEAD])
     known = {one.pk for one in first}
@@ -157,7 +169,7 @@ def choices_now(job: Job | None = None) -> tuple[list[Choice], int]:
         claims=snap.claims,
     )
     desk.decide_all(snap.jobs)
-    return of_desk(desk, snap.reserves), len(first)
+    return of_desk(desk, snap.reserves)
 
 
 def waiting() -> QuerySet[Job]:
@@ -170,8 +182,8 @@ def waiting() -> QuerySet[Job]:
 
 def next_round() -> Round:
     with fleet_lock:
-        made, looked_at = choices_now()
-        return Round(tuple(described(made)), looked_at, waiting().count())
+        found = choices_now()
+        return Round(tuple(described(found.made)), found.jobs, waiting().count(), found.cut)
 
 
 def preview(job: Job) -> Preview | None:
@@ -179,8 +191,8 @@ def preview(job: Job) -> Preview | None:
     if job.state != JobState.QUEUED or job.held_at is not None or job.project.state != ProjectState.ACTIVE:
         return None
     with fleet_lock:
-        made, _ = choices_now(job)
-        return next(iter(described([one for one in made if one.job.id == job.pk])), None)
+        made = [one for one in choices_now(job).made if one.job.id == job.pk]
+        return next(iter(described(made)), None)
 
 
 def described(made: Sequence[Choice]) -> list[Preview]:

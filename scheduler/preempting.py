@@ -111,10 +111,10 @@ def choices(
     for one in islice(_wanted(desk, claims, refused, promised, hopeless), LOOKED_AT):
         if tenants is None:
             tenants = book.tenants(desk.shares)
-        if room is None:
-            room = _promised(desk, claims)
         if len(made) == settings.PREEMPT_CLAIMANTS or book.over or all(tenant.closing for tenant in tenants):
             break
+        if room is None:
+            room = _promised(desk, claims)
         found = _look(book, reserves, one, desk.shares, tenants) if room.has_room(one.job) else None
         if found is None:
             hopeless.add(one.like)

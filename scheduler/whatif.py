@@ -188,7 +188,7 @@ class _Question:
 
     def _stops(self, desk: Desk) -> Preview | None:
         """Asked last: it uses up what the desk knows of shares."""
-        made = [one for one in preempt_preview.of_desk(desk, self.reserves) if one.job.id == self.job.id]
+        made = [one for one in preempt_preview.of_desk(desk, self.reserves).made if one.job.id == self.job.id]
         return next(iter(preempt_preview.described(made)), None)
 
     def _stays(self) -> list[Stay]:

@@ -134,6 +134,7 @@ def next_round_answer(viewer: User) -> dict[str, Any]:
     return {
         "looked_at": found.looked_at if viewer.sees_everything else None,
         "waiting": found.waiting if viewer.sees_everything else None,
+        "cut_short": found.cut,
         "previews": [preview_answer(one, viewer, names) for one in shown],
     }
 

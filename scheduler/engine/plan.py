@@ -339,29 +339,25 @@ def stay_of(job: JobView, member: MemberPlan, ends_at: float) -> Stay:
 
 
 def _pending(job: JobView, card_mib: int, width: int, makes: Makes, at: float) -> Pending:
-    """`milli` is the least of what its asks that count now could come to. The work is that of its first ask, where it
-    counts least; where that can run nowhere, on the largest cards and machines that there are."""
+    """`milli` is the least of what its asks that count now could come to. The work, which orders the queue, is that of
+    its first ask by one measure for all jobs: a machine is taken to have `width` cards of `card_mib`, the most that
+    there are."""
     ask = job.asks[0]
-    first = makes.least(job, ask)
-    open_now = [makes.least(job, one) for one in job.asks if at >= job.submitted_at + one.after_s]
+    counts = [makes.least(job, one) for one in job.asks if at >= job.submitted_at + one.after_s]
     machine = ask.form is AskForm.WHOLE
     shared = ask.form is AskForm.CONTAINER and ask.memory_mib > 0
-    cards = max(ask.cards_per_node, -(-first // (1000 * ask.nodes)) or width) if machine else ask.cards_per_node
-    part = min(ask.memory_mib / card_mib, 1.0) if shared else 1.0
-    if shared and first:
-        part = first / (1000 * ask.nodes * cards)
     return Pending(
         id=job.id,
         priority=job.priority,
         submitted_at=job.submitted_at,
         nodes=ask.nodes,
-        cards=cards,
+        cards=max(ask.cards_per_node, width) if machine else ask.cards_per_node,
         expected_s=job.expected_s,
         surely_s=NEVER if job.surely_s is None else job.surely_s,
         whole=machine or 0 < width <= ask.cards_per_node,
-        part=part,
+        part=min(ask.memory_mib / card_mib, 1.0) if shared else 1.0,
         project=job.project_id,
         simulated=job.simulated,
         tier=tier(job.kind),
-        milli=min((milli for milli in open_now if milli), default=0),
+        milli=min((milli for milli in counts if milli), default=0),
     )

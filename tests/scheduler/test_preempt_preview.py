@@ -161,9 +161,10 @@ def test_a_long_queue_is_looked_at_from_the_front_and_for_so_long(monkeypatch: p
         flow.long_job(asks=[CARD])
     monkeypatch.setattr(preempt_preview, "MOST_AHEAD", 2)
     found = preempt_preview.next_round()
-    assert (len(found.previews), found.looked_at, found.waiting) == (2, 2, 4)
+    assert (len(found.previews), found.looked_at, found.waiting, found.cut) == (2, 2, 4, False)
     monkeypatch.setattr(preempt_preview, "LOOKS_S", -1.0)
-    assert preempt_preview.next_round().previews == ()
+    found = preempt_preview.next_round()
+    assert (found.previews, found.cut) == ((), True)
 
 
 def test_what_a_project_holds_above_its_guarantee_is_at_risk_and_says_for_whom() -> None:
@@ -188,3 +189,23 @@ def test_inference_within_the_guarantee_is_not_at_risk_and_work_that_says_so_is(
     Job.objects.filter(pk=loose.pk).update(kind=JobKind.TRAINING, preemptible=True)
     [found] = preempt_preview.exposures(audio.pk)
     assert [(one.job_id, one.borrowed, one.preemptible) for one in found.jobs] == [(loose.pk, False, True)]
+
+
+def test_where_nothing_is_ever_stopped_nothing_is_shown(settings: Any) -> None:
+    job = _owed()
+    settings.PREEMPT_MOST_VICTIMS = 0
+    assert preempt_preview.next_round().previews == ()
+    assert preempt_preview.exposures(Project.objects.get(slug="audio").pk) == []
+    assert whatif.outlook(job).stops is None
+
+
+def test_a_claim_under_way_is_not_shown_again_and_counts_for_what_is_kept() -> None:
+    """The first has taken the one half of the guarantee, so that of two more only one has somebody stopped."""
+    _owed()
+    placing.place_queued()
+    assert _told() == []
+    more = [flow.long_job(asks=[CARD]) for _ in range(2)]
+    told = _told()
+    assert [job for job, *_ in told] == [more[0].pk]
+    placing.place_queued()
+    assert told == _done()[1:]

@@ -188,7 +188,7 @@ def test_a_second_scheduler_with_the_same_choice_stops_nobody() -> None:
     _fill(4)
     flow.grow_old()
     job = flow.long_job(asks=[CARD])
-    [choice], _ = preempt_preview.choices_now(job)
+    [choice], *_ = preempt_preview.choices_now(job)
     proposal, tenants = choice.proposal, choice.tenants
     assert not Preemption.objects.exists()
     done = [preempting.make_preemption(proposal=proposal, tenants=tenants, inputs={}) for _ in range(2)]
@@ -200,7 +200,7 @@ def test_a_victim_that_ends_by_itself_meanwhile_saves_the_others() -> None:
     _two_halves(nodes=1)
     _fill(4)
     flow.grow_old()
-    [choice], _ = preempt_preview.choices_now(flow.long_job(asks=[{**CARD, "cards_per_node": 2}]))
+    [choice], *_ = preempt_preview.choices_now(flow.long_job(asks=[{**CARD, "cards_per_node": 2}]))
     proposal, tenants = choice.proposal, choice.tenants
     end_attempt(attempt_id=proposal.victims[0], outcome=Outcome.SUCCEEDED)
     assert not preempting.make_preemption(proposal=proposal, tenants=tenants, inputs={})

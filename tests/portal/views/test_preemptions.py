@@ -95,7 +95,9 @@ def test_who_might_be_stopped_is_told_so_with_the_guarantees_that_make_it_so(cli
     assert told["would_stop"] is None
     assert (told["may_be_stopped"]["borrowed_milli"], told["may_be_stopped"]["borrowed"]) == (3000, True)
     page = _page(client_as("outsider"), "/projects/audio/quota/")
-    assert "4 running jobs of the project stand on borrowed cards and may be stopped when their owners come back." in page
+    assert (
+        "4 running jobs of the project stand on borrowed cards and may be stopped when their owners come back." in page
+    )
     assert "at most 3 cards can be taken back" in page
     assert "vision" not in page
     [world] = client_as("outsider").get("/api/v1/projects/audio/quota/").json()["borrowed"]
@@ -138,7 +140,7 @@ def test_each_side_sees_its_own_and_an_outsider_nothing(client_as: ClientAs, wai
         assert not [word for word in ("my own", "secretive", "audio", "vision", "n1") if word in _main(nobodys)]
         answer = stranger.get("/api/v1/preemptions/").json()
         assert (answer["claims"], answer["lately"]) == ([], [])
-        assert answer["next_round"] == {"looked_at": None, "waiting": None, "previews": []}
+        assert answer["next_round"] == {"looked_at": None, "waiting": None, "cut_short": False, "previews": []}
         for found in client_as("outsider").get("/api/v1/preemptions/").json()["lately"]:
             assert (found["job"], found["project"], found["inputs"]) == (None, HIDDEN, None)
 
