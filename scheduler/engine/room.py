@@ -77,7 +77,8 @@ class Room:
         pending = {one.id: one for one in desk.pending([*scene.claimants, job])}
         for _ in desk.claimants_first(pending):
             pass
-        desk.known, desk.too_dear = {}, closed
+        if closed:
+            desk.known, desk.too_dear = {}, closed
         if job.id not in pending or desk.start(pending[job.id], ()) is None:
             return None
         found = desk.decided[job.id]

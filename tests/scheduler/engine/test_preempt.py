@@ -127,6 +127,17 @@ def test_what_is_being_stopped_already_is_waited_for() -> None:
     assert found.victims == (1103,)
 
 
+def test_in_a_large_pool_too_what_is_going_counts_as_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One node of the gang is free by that, where nobody else may go; on the other somebody has to."""
+    monkeypatch.setattr(preempt, "SEARCHED_WHOLLY", 0)
+    pool = _full(ask=fleets.container(1, 0, nodes=2))
+    first = [replace(one, safe_until=AT + 1) for one in pool.tenants[:CARDS]]
+    pool.tenants[:CARDS] = [replace(first[0], closing=True), *first[1:]]
+    found = pool.propose()
+    assert found is not None
+    assert found.victims == (1107,)
+
+
 def test_a_gang_is_one_victim_and_goes_whole() -> None:
     pool = _full()
     pool.stays[7] = replace(pool.stays[7], job_id=106)  # two cards of one job
