@@ -54,8 +54,8 @@ FROM parts, at GROUP BY 1, 2
 """  # noqa: S608
 TENANTS: Final = """
 SELECT t.id, t.job_id, j.project_id, j.simulated, j.kind, j.priority, j.preemptible, b.began,
-    b.began + %(run)s * power(2, least(%(most)s, (SELECT count(*) FROM ledger_attempt o
-        WHERE o.job_id = t.job_id AND o.n < t.n AND o.outcome = 'preempted'))), t.state = 'stopping'
+    b.began + least(%(longest)s, %(run)s * power(2, least(%(most)s, (SELECT count(*) FROM ledger_attempt o
+        WHERE o.job_id = t.job_id AND o.n < t.n AND o.outcome = 'preempted')))), t.state = 'stopping'
 FROM ledger_attempt t JOIN ledger_job j ON j.id = t.job_id
     CROSS JOIN LATERAL (SELECT extract(epoch FROM coalesce(j.started_at, t.opened_at))::float8 AS began) b
 WHERE t.state IN ('starting', 'running', 'stopping') AND (
@@ -125,9 +125,11 @@ def usage() -> dict[World, int]:
 def tenants(borrowers: Collection[int], *, project: int | None = None, young: bool = False) -> list[Tenant]:
     """Live attempts that are being stopped, but for those whose stop hangs, and those past their minimum run time
     that say they may be stopped or are of these projects; with `young` those before it too. The minimum doubles each
-    time that a job was stopped for others, so that it always gets on. `project`: of this one alone."""
+    time that a job was stopped for others, so that it always gets on, up to PREEMPT_MOST_RUN_S: no longer does an owner
+    wait for what was borrowed. `project`: of this one alone."""
     values: dict[str, Any] = {
         "run": settings.PREEMPT_MIN_RUN_S,
+        "longest": max(settings.PREEMPT_MOST_RUN_S, settings.PREEMPT_MIN_RUN_S),
         "stops": settings.PREEMPT_GRACE_S + settings.PREEMPT_KEPT_S,
         "most": MOST_DOUBLINGS,
         "borrowers": list(borrowers),

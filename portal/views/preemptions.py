@@ -27,6 +27,7 @@ def preemptions(request: HttpRequest) -> HttpResponseBase:
         "most": preemption.MOST_LATELY,
         "off": not settings.PREEMPT_MOST_VICTIMS,
         "min_run_s": settings.PREEMPT_MIN_RUN_S,
+        "most_run_s": max(settings.PREEMPT_MOST_RUN_S, settings.PREEMPT_MIN_RUN_S),
         "grace_s": settings.PREEMPT_GRACE_S,
         "kept_s": settings.PREEMPT_KEPT_S,
         "claimants": settings.PREEMPT_CLAIMANTS,

@@ -112,7 +112,12 @@ def test_nobody_is_stopped_before_its_time_nor_twice_for_one_job() -> None:
     assert [placing.place_queued()["stopped"] for _ in range(3)] == [1, 0, 0]
 
 
-def test_a_stopped_job_is_tried_again_and_each_time_left_alone_for_twice_as_long() -> None:
+@pytest.mark.parametrize(("most", "safe_s"), [(14_400, 60), (45, 45), (0, 30)])
+def test_a_stopped_job_is_tried_again_and_each_time_left_alone_for_twice_as_long(
+    most: int, safe_s: int, settings: Any
+) -> None:
+    """But never for longer than an owner is to wait for its cards."""
+    settings.PREEMPT_MOST_RUN_S = most
     _two_halves(nodes=1)
     _fill(4)
     flow.grow_old()
@@ -124,9 +129,10 @@ def test_a_stopped_job_is_tried_again_and_each_time_left_alone_for_twice_as_long
     flow.finish(mine)
     flow.start(again)
     assert again.state == JobState.RUNNING
-    for ran, safe in ((59, True), (61, False)):
+    for ran, safe in ((safe_s - 2, True), (safe_s + 1, False)):
         Job.objects.filter(pk=again.pk).update(started_at=database_now() - dt.timedelta(seconds=ran))
-        [tenant] = [one for one in standings.tenants([again.project_id]) if one.job_id == again.pk]
+        known = standings.tenants([again.project_id], young=True)
+        [tenant] = [one for one in known if one.job_id == again.pk]
         assert (tenant.safe_until > database_now().timestamp()) is safe
 
 
