@@ -19,6 +19,7 @@ from ledger.clock import database_now
 from ledger.models import Job
 from ledger.vocabulary import JobKind, JobState, ProjectState
 from scheduler import preempting, snapshot, standings
+from scheduler.commit import over_when_committed
 from scheduler.engine.demand import workloads
 from scheduler.engine.ends import NEVER
 from scheduler.engine.fairness import Shares, tier
@@ -26,7 +27,7 @@ from scheduler.engine.fleet import Fleet
 from scheduler.engine.future import with_stays
 from scheduler.engine.plan import Desk, shares_of, stay_of
 from scheduler.engine.preempt import RULE, Cause
-from scheduler.engine.types import Claim, Placement, Reserve, Standing, Tenant
+from scheduler.engine.types import Claim, Placement, Reserve, Snapshot, Standing, Tenant
 from scheduler.models import Preemption
 from scheduler.possible import fleet_lock
 from scheduler.preempting import Book, Choice
@@ -34,6 +35,7 @@ from scheduler.quota import over_quota
 
 MOST_AHEAD: Final = 64  # waiting jobs that a page looks at, the first of the queue
 LOOKS_S: Final = 2.0  # after that no further job is looked at
+ROUNDS: Final = 5  # plans, each without what the database would not take of those before
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +157,19 @@ def choices_now(job: Job | None = None) -> Looked:
     first += [one for one in waiting().filter(pk__in=claimed) if one.pk not in known]
     first += [one for one in (job,) if one is not None and one.pk not in known | claimed]
     over = over_quota(first)
-    snap = snapshot.read(first, over.keys())
+    for _ in range(ROUNDS):
+        snap = snapshot.read(first, over.keys())
+        desk = _desk(snap)
+        refused = over_when_committed(snap, desk.decide_all(snap.jobs))
+        if not refused:
+            break
+        first = [one for one in first if one.pk not in refused]
+    return of_desk(desk, snap.reserves)
+
+
+def _desk(snap: Snapshot) -> Desk:
     fleet = snapshot.fleet_of(snap.nodes)
-    desk = Desk(
+    return Desk(
         fleet,
         snap.reserves,
         at=snap.at,
@@ -168,8 +180,6 @@ def choices_now(job: Job | None = None) -> Looked:
         shares=shares_of(snap, fleet),
         claims=snap.claims,
     )
-    desk.decide_all(snap.jobs)
-    return of_desk(desk, snap.reserves)
 
 
 def waiting() -> QuerySet[Job]:

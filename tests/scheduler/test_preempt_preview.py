@@ -209,3 +209,19 @@ def test_a_claim_under_way_is_not_shown_again_and_counts_for_what_is_kept() -> N
     assert [job for job, *_ in told] == [more[0].pk]
     placing.place_queued()
     assert told == _done()[1:]
+
+
+def test_what_the_database_would_refuse_is_not_thought_of_as_placed() -> None:
+    """On paper the greedy job has the free card, so that its project seems to borrow one."""
+    flow.world(cards=2)
+    _guarantee("vision", 2000)
+    grant = _guarantee("speech", 1000).quota_grants.get()
+    grant.amount = 1500
+    grant.save(update_fields=["amount"])
+    flow.start(flow.long_job(asks=[CARD], project="speech"))
+    flow.grow_old()
+    flow.long_job(asks=[{"form": "container", "memory_mib": 16_000}], project="speech", priority=5)
+    flow.long_job(asks=[{**CARD, "cards_per_node": 2}])
+    told = _told()
+    placing.place_queued()
+    assert told == _done() == []
