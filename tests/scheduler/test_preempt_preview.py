@@ -212,16 +212,18 @@ def test_a_claim_under_way_is_not_shown_again_and_counts_for_what_is_kept() -> N
 
 
 def test_what_the_database_would_refuse_is_not_thought_of_as_placed() -> None:
-    """On paper the greedy job has the free card, so that its project seems to borrow one."""
+    """On paper the greedy job has the free card, and then nobody's stop would help the one that is owed two."""
     flow.world(cards=2)
     _guarantee("vision", 2000)
-    grant = _guarantee("speech", 1000).quota_grants.get()
-    grant.amount = 1500
+    _guarantee("audio", 0)
+    grant = _guarantee("speech", 0).quota_grants.get()
+    grant.amount = 100
     grant.save(update_fields=["amount"])
-    flow.start(flow.long_job(asks=[CARD], project="speech"))
+    flow.start(flow.long_job(asks=[CARD], project="audio"))
     flow.grow_old()
     flow.long_job(asks=[{"form": "container", "memory_mib": 16_000}], project="speech", priority=5)
-    flow.long_job(asks=[{**CARD, "cards_per_node": 2}])
+    owed = flow.long_job(asks=[{**CARD, "cards_per_node": 2}])
     told = _told()
     placing.place_queued()
-    assert told == _done() == []
+    assert told == _done()
+    assert [job for job, *_ in told] == [owed.pk]
