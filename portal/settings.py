@@ -265,6 +265,7 @@ DEFAULT_FROM_EMAIL = SERVER_EMAIL = env.text("EMAIL_FROM", "gpu-commons@localhos
 FAIR_SHARE_HALF_LIFE_HOURS = env.number("FAIR_SHARE_HALF_LIFE_HOURS", 168.0)  # after which usage counts half
 # Work that is stopped so that others get what they are guaranteed, or for a higher tier.
 PREEMPT_MIN_RUN_S = env.integer("PREEMPT_MIN_RUN_S", 600)  # before it nothing is stopped; doubles each time
+PREEMPT_MOST_RUN_S = env.integer("PREEMPT_MOST_RUN_S", 14_400)  # however often it doubles: so long owners wait at most
 PREEMPT_GRACE_S = env.integer("PREEMPT_GRACE_S", 60)  # from the checkpoint signal until it is ended
 PREEMPT_KEPT_S = env.integer("PREEMPT_KEPT_S", 600, at_least=1)  # after the grace, so long nodes are kept
 PREEMPT_MOST_VICTIMS = env.integer("PREEMPT_MOST_VICTIMS", 64)  # attempts for one job; 0 = nothing is ever stopped

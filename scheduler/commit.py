@@ -79,6 +79,12 @@ def commit_as_decided(snapshot: Snapshot, decisions: Iterable[Placement | Waitin
     return work.result
 
 
+def over_when_committed(snapshot: Snapshot, plan: Plan) -> dict[int, Refusal]:
+    """Placements of the plan that the database would refuse, by job, as what they count for there is used up."""
+    work = _Work(snapshot)
+    return quota.split([work.order(placement) for placement in plan.placements]) if plan.placements else {}
+
+
 @contextmanager
 def quick_turns() -> Iterator[None]:
     """Whoever hears from the database goes on at once: by default a thread waits 5 ms for one that is deciding, after

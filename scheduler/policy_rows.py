@@ -31,8 +31,8 @@ NOTHING_SAID: Final = Q(**{f"{name}__isnull": True for name in VALUES})
 
 class JobPolicyQuerySet(models.QuerySet["JobPolicy"]):
     def visible_to(self, user: User) -> Self:
-        """Those that bear on a project that they may see, or are of a department that they audit; who sees every project
-        sees all."""
+        """Those that bear on a project that they may see or are of a department that they audit; all for who sees all
+        projects."""
         if not user.is_active:
             return self.none()
         if user.sees_everything:

@@ -10,7 +10,8 @@ the second finds the attempts stopping and leaves them.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -25,11 +26,14 @@ from ledger.models import Attempt, Job
 from ledger.vocabulary import AttemptState, JobState, Outcome
 from scheduler import snapshot, standings
 from scheduler.ending import close_inside
-from scheduler.engine.fairness import Key, Shares
+from scheduler.engine.fairness import Key, Shares, tier
+from scheduler.engine.fleet import Fleet
+from scheduler.engine.least import counts_for, make_of
 from scheduler.engine.plan import Desk
 from scheduler.engine.preempt import RULE, Cause, Proposal, Terms, cause_of, may_go, propose
 from scheduler.engine.room import Scene
-from scheduler.engine.types import DEFAULT_RULE, JobView, Reserve, Snapshot, Tenant, Waiting
+from scheduler.engine.shape import shapes_of
+from scheduler.engine.types import DEFAULT_RULE, Claim, JobView, Reserve, Snapshot, Tenant, Waiting
 from scheduler.models import Preemption, PreemptionVictim
 from scheduler.quota import Promised
 
@@ -46,118 +50,174 @@ MAY_BE_STOPPED: Final = (AttemptState.STARTING, AttemptState.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A waiting job for which others may be stopped, and by what right."""
+    """A waiting job for which others may be stopped, and by what right. `promised`: milli-cards of its project's
+    guarantee that are kept for others of it."""
 
     job: JobView
     cause: Cause
     like: Hashable  # what can't be helped now can't be for its like
+    promised: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Whom to stop for a job, `tenants` by attempt, and what that was chosen by."""
+
+    job: JobView
+    proposal: Proposal
+    tenants: Mapping[int, Tenant]
+    inputs: Mapping[str, Any]
+
+
+class Book:
+    """What a choice goes by: the rows as they are, read anew for each."""
+
+    over = False  # whether it is time to stop looking
+
+    def tenants(self, shares: Shares | None) -> list[Tenant]:
+        borrowers = {key[0] for key in shares.of if shares.spare(key) > 0} if shares else set()
+        return standings.tenants(borrowers)
+
+    def claims(self) -> Sequence[Claim]:
+        return standings.claims()
+
+    def fleet(self) -> Fleet:
+        return snapshot.fleet_of(snapshot.node_views())
 
 
 def stop_for_waiting(snap: Snapshot, desk: Desk, refused: Collection[int]) -> int:
     """For a few of the jobs that wait after this plan. `refused` are those that the database turned away. Returns how
     many attempts are stopped."""
-    if not settings.PREEMPT_MOST_VICTIMS:
-        return 0
-    served = stopped = 0
-    claims = {claim.job_id for claim in snap.claims}
-    promised: Promised | None = None
+    made = choices(desk, snap.reserves, refused, Book(), _stop)
+    return sum(len(one.proposal.victims) for one in made)
+
+
+def _stop(choice: Choice) -> bool:
+    return make_preemption(proposal=choice.proposal, tenants=choice.tenants, inputs=dict(choice.inputs))
+
+
+def choices(
+    desk: Desk, reserves: Sequence[Reserve], refused: Collection[int], book: Book, act: Callable[[Choice], bool]
+) -> list[Choice]:
+    """Those that were acted upon, one after the other: each goes by what those before it have left."""
+    made: list[Choice] = []
+    claims = {claim.job_id: claim for claim in desk.claims}
+    promised: Counter[Key] = Counter()
     hopeless: set[Hashable] = set()
+    room: Promised | None = None
     tenants: list[Tenant] | None = None
-    for one in islice(_wanted(desk, claims | set(refused), hopeless), LOOKED_AT):
+    if not settings.PREEMPT_MOST_VICTIMS:
+        return made
+    for one in islice(_wanted(desk, claims, refused, promised, hopeless), LOOKED_AT):
         if tenants is None:
-            tenants = _tenants(desk.shares)
-        if served == settings.PREEMPT_CLAIMANTS or all(tenant.closing for tenant in tenants):
+            tenants = book.tenants(desk.shares)
+        if len(made) == settings.PREEMPT_CLAIMANTS or book.over or all(tenant.closing for tenant in tenants):
             break
-        if promised is None:
-            promised = _promised(desk, claims)
-        found = _look(snap.reserves, one, desk.shares, tenants) if promised.has_room(one.job) else None
+        if room is None:
+            room = _promised(desk, claims)
+        found = _look(book, reserves, one, desk.shares, tenants) if room.has_room(one.job) else None
         if found is None:
             hopeless.add(one.like)
             continue
-        inputs = _inputs(one.job, found, desk.shares)
+        promised[one.job.project_id, one.job.simulated] += found.takes
         by_id = {tenant.attempt_id: tenant for tenant in tenants}
-        if make_preemption(proposal=found, tenants=by_id, inputs=inputs):
-            served, stopped = served + 1, stopped + len(found.victims)
+        choice = Choice(one.job, found, by_id, _inputs(one, found, desk.shares))
+        if act(choice):
+            made.append(choice)
             _took(desk.shares, by_id, found)
-            promised.take(one.job)
+            room.take(one.job)
         tenants = None
-    return stopped
+    return made
 
 
-def preview(job: Job) -> Proposal | None:
-    """Who would be stopped for this queued job if a round looked at it now. Reads only."""
-    snap = snapshot.read([job])
-    fleet = snapshot.fleet_of(snap.nodes)
-    shares = Shares(snap.standings, fleet.capacity()) if snap.standings else None
-    desk = Desk(fleet, snap.reserves, at=snap.at, seed=snap.seed, rule=snap.rule, shares=shares, claims=snap.claims)
-    if not isinstance(desk.decide(snap.jobs[0]), Waiting):
-        return None
-    return next((_look(snap.reserves, one, shares, _tenants(shares)) for one in _wanted(desk, ())), None)
-
-
-def _promised(desk: Desk, claims: set[int]) -> Promised:
+def _promised(desk: Desk, claims: Collection[int]) -> Promised:
     promised = Promised(desk.jobs.values())
     for job_id in sorted(claims & desk.jobs.keys()):
         promised.take(desk.jobs[job_id])
     return promised
 
 
-def _tenants(shares: Shares | None) -> list[Tenant]:
-    borrowers = {key[0] for key in shares.of if shares.spare(key) > 0} if shares else set()
-    return standings.tenants(borrowers)
-
-
-def _wanted(desk: Desk, without: Collection[int], hopeless: Collection[Hashable] = ()) -> Iterator[Wanted]:
-    """Waiting jobs in the order of the queue, but for those like one that could not be helped."""
-    promised: dict[Key, int] = {}
+def _wanted(
+    desk: Desk,
+    claims: Mapping[int, Claim],
+    refused: Collection[int],
+    promised: Counter[Key],
+    hopeless: Collection[Hashable],
+) -> Iterator[Wanted]:
+    """Waiting jobs in the order of the queue, but for those like one that could not be helped. `promised` is what
+    others of each project will get."""
     for pending in desk.pending(desk.jobs[job_id] for job_id in desk.decided):
         job, waits = desk.jobs[pending.id], desk.decided[pending.id]
         if not isinstance(waits, Waiting) or waits.never:
             continue
         key = pending.project, pending.simulated
-        if job.id in without:
-            promised[key] = promised.get(key, 0) + pending.milli
+        if job.id in claims or job.id in refused:
+            promised[key] += _takes(desk, claims.get(job.id), pending.milli)
             continue
-        covered = desk.shares is not None and desk.shares.covers(pending, promised.get(key, 0))
+        covered = desk.shares is not None and desk.shares.covers(pending, promised[key])
         cause = cause_of(job, covered)
-        place = job.labels, job.zones, job.distance
-        like = (key, cause, job.asks, job.cpu_milli, job.host_memory_mib, place, job.priority)
+        wishes = (
+            job.asks,
+            job.cpu_milli,
+            job.host_memory_mib,
+            job.interconnect,
+            job.labels,
+            job.zones,
+            job.distance,
+            job.like,
+        )
+        like = (key, cause, job.priority, job.key_work, job.reproducible, pending.tier, wishes)
         if cause is not None and like not in hopeless:
-            yield Wanted(job, cause, like)
-            promised[key] = promised.get(key, 0) + pending.milli * (like not in hopeless)
+            yield Wanted(job, cause, like, promised[key])
+
+
+def _takes(desk: Desk, claim: Claim | None, least: int) -> int:
+    """Milli-cards that a job will count for on the nodes that are kept for it."""
+    if claim is None or claim.ask_index >= len(desk.jobs[claim.job_id].asks):
+        return least
+    job, fleet = desk.jobs[claim.job_id], desk.fleet
+    views = [fleet.views[fleet.row_of[node_id]] for node_id in claim.node_ids if node_id in fleet.row_of]
+    shapes = [shape for shape in shapes_of(job, job.asks[claim.ask_index]) if shape.form is claim.form]
+    return max(least, sum(counts_for(make_of(view), shape) or 0 for view in views for shape in shapes))
 
 
 def _look(
-    reserves: Sequence[Reserve], wanted: Wanted, shares: Shares | None, tenants: Sequence[Tenant]
+    book: Book, reserves: Sequence[Reserve], wanted: Wanted, shares: Shares | None, tenants: Sequence[Tenant]
 ) -> Proposal | None:
-    """By the book as it is now."""
-    at = database_now().timestamp()
-    job = wanted.job
-    if not any(may_go(one, job, wanted.cause, shares, at) for one in tenants):
+    """By the book as it is now. Inference that no borrowed cards help may still have lower work stopped."""
+    at, job = database_now().timestamp(), wanted.job
+    causes = [wanted.cause, *([Cause.TIER] if wanted.cause is Cause.GUARANTEE and tier(job.kind) else [])]
+    causes = [cause for cause in causes if any(may_go(one, job, cause, shares, at) for one in tenants)]
+    if not causes:
         return None
-    fleet = snapshot.fleet_of(snapshot.node_views())
-    claims = [claim for claim in standings.claims() if claim.job_id != job.id]
+    fleet = book.fleet()
+    claims = [claim for claim in book.claims() if claim.job_id != job.id]
     claimants = Job.objects.filter(pk__in=[claim.job_id for claim in claims])
     views = [snapshot.job_view(claimant) for claimant in claimants]
     scene = Scene(fleet, reserves, at, 1, DEFAULT_RULE, claims, views)
     terms = Terms(settings.PREEMPT_MOST_VICTIMS, min(MOST_CHECKS, CHECKS // (len(fleet) + CHECK)))
-    stays = snapshot.stays_at(at)
-    return propose(scene, job, wanted.cause, tenants=tenants, stays=stays, shares=shares, terms=terms)
+    known: dict[str, Any] = {"tenants": tenants, "stays": snapshot.stays_at(at), "shares": shares, "terms": terms}
+    tried = (propose(scene, job, cause, promised=wanted.promised, **known) for cause in causes)
+    return next((found for found in tried if found is not None), None)
 
 
 def _took(shares: Shares | None, tenants: Mapping[int, Tenant], proposal: Proposal) -> None:
     """What is being stopped is no longer held."""
     for attempt_id, milli in zip(proposal.victims, proposal.milli, strict=True):
         if shares:
-            shares.take((tenants[attempt_id].project_id, tenants[attempt_id].simulated), -milli)
+            one = tenants[attempt_id]
+            shares.take((one.project_id, one.simulated), -milli, one.kind)
 
 
-def _inputs(job: JobView, proposal: Proposal, shares: Shares | None) -> dict[str, Any]:
+def _inputs(wanted: Wanted, proposal: Proposal, shares: Shares | None) -> dict[str, Any]:
     """What the choice was made by, to be read later."""
-    standing = shares.standing((job.project_id, job.simulated)) if shares else None
+    key = wanted.job.project_id, wanted.job.simulated
+    standing = shares.standing(key) if shares else None
     return {
         "guaranteed": standing.guaranteed if standing else 0,
-        "held": shares.held[job.project_id, job.simulated] if shares else None,
+        "held": shares.held[key] if shares else None,
+        "promised": wanted.promised,
+        "takes": proposal.takes,
         "lost": proposal.lost,
         "candidates": proposal.candidates,
         "checks": proposal.checks,

@@ -15,6 +15,7 @@ from django.conf import settings
 from django.db import connection
 
 from ledger.vocabulary import Form, JobKind
+from scheduler.engine.fairness import tier
 from scheduler.engine.types import Claim, Standing, Tenant
 
 GOOD_FOR_S: Final = 60.0
@@ -28,8 +29,10 @@ WHERE resource = 'card_milli' AND model = '' AND period @> clock_timestamp()
 """
 MILLI: Final = "((s.memory_mib::bigint * 1000 + s.card_memory_mib - 1) / s.card_memory_mib)"
 HELD: Final = f"""
-SELECT a.project_id, n.simulated, sum({MILLI})::bigint
+SELECT a.project_id, n.simulated, sum({MILLI})::bigint,
+    coalesce(sum({MILLI}) FILTER (WHERE j.kind = ANY (%(serving)s::text[])), 0)::bigint
 FROM ledger_allocation a JOIN ledger_cardshare s ON s.allocation_id = a.id JOIN ledger_node n ON n.id = a.node_id
+    JOIN ledger_attempt t ON t.id = a.attempt_id JOIN ledger_job j ON j.id = t.job_id
 WHERE upper_inf(a.period) AND upper_inf(s.period) AND a.state <> 'closing' GROUP BY 1, 2
 """  # noqa: S608
 USAGE: Final = f"""
@@ -51,15 +54,16 @@ FROM parts, at GROUP BY 1, 2
 """  # noqa: S608
 TENANTS: Final = """
 SELECT t.id, t.job_id, j.project_id, j.simulated, j.kind, j.priority, j.preemptible, b.began,
-    b.began + %(run)s * power(2, least(%(most)s, (SELECT count(*) FROM ledger_attempt o
-        WHERE o.job_id = t.job_id AND o.n < t.n AND o.outcome = 'preempted'))), t.state = 'stopping'
+    b.began + least(%(longest)s, %(run)s * power(2, least(%(most)s, (SELECT count(*) FROM ledger_attempt o
+        WHERE o.job_id = t.job_id AND o.n < t.n AND o.outcome = 'preempted')))), t.state = 'stopping'
 FROM ledger_attempt t JOIN ledger_job j ON j.id = t.job_id
     CROSS JOIN LATERAL (SELECT extract(epoch FROM coalesce(j.started_at, t.opened_at))::float8 AS began) b
 WHERE t.state IN ('starting', 'running', 'stopping') AND (
     (t.state = 'stopping' AND EXISTS (SELECT 1 FROM ledger_allocation a WHERE a.attempt_id = t.id
         AND upper_inf(a.period) AND a.closing_at > clock_timestamp() - make_interval(secs => %(stops)s)))
     OR (t.state <> 'stopping' AND (j.preemptible OR j.project_id = ANY (%(borrowers)s::bigint[]))
-        AND b.began + %(run)s <= extract(epoch FROM clock_timestamp())))
+        AND (%(young)s OR b.began + %(run)s <= extract(epoch FROM clock_timestamp()))))
+    AND (%(project)s::bigint IS NULL OR j.project_id = %(project)s)
 """
 CLAIMS: Final = """
 SELECT p.job_id, p.ask_index, p.form, p.nodes, extract(epoch FROM p.made_at)::float8 + p.grace_s,
@@ -94,15 +98,16 @@ def read() -> tuple[Standing, ...]:
         grants = {project: rest for project, *rest in cursor.fetchall()}
         if not grants:
             return ()
-        cursor.execute(HELD)
-        held: dict[World, int] = {(project, world): milli for project, world, milli in cursor.fetchall()}
+        cursor.execute(HELD, {"serving": [kind for kind in JobKind if tier(kind)]})
+        held: dict[World, tuple[int, int]] = {(project, world): both for project, world, *both in cursor.fetchall()}
     used = usage()
     keys = {(project, world) for project in grants for world in (False, True)} | held.keys() | used.keys()
     standings = []
     for project, world in sorted(keys):
         guaranteed, limit, weight = grants.get(project, (0, None, 1))
         key = project, world
-        standings.append(Standing(*key, guaranteed, limit, weight, held.get(key, 0), used.get(key, 0)))
+        holds, serving = held.get(key, (0, 0))
+        standings.append(Standing(*key, guaranteed, limit, weight, holds, used.get(key, 0), serving))
     return tuple(standings)
 
 
@@ -117,15 +122,19 @@ def usage() -> dict[World, int]:
     return _kept.by
 
 
-def tenants(borrowers: Collection[int]) -> list[Tenant]:
+def tenants(borrowers: Collection[int], *, project: int | None = None, young: bool = False) -> list[Tenant]:
     """Live attempts that are being stopped, but for those whose stop hangs, and those past their minimum run time
-    that say they may be stopped or are of these projects. The minimum doubles each time that a job was stopped for
-    others, so that it always gets on."""
+    that say they may be stopped or are of these projects; with `young` those before it too. The minimum doubles each
+    time that a job was stopped for others, so that it always gets on, up to PREEMPT_MOST_RUN_S: no longer does an owner
+    wait for what was borrowed. `project`: of this one alone."""
     values: dict[str, Any] = {
         "run": settings.PREEMPT_MIN_RUN_S,
+        "longest": max(settings.PREEMPT_MOST_RUN_S, settings.PREEMPT_MIN_RUN_S),
         "stops": settings.PREEMPT_GRACE_S + settings.PREEMPT_KEPT_S,
         "most": MOST_DOUBLINGS,
         "borrowers": list(borrowers),
+        "project": project,
+        "young": young,
     }
     with connection.cursor() as cursor:
         cursor.execute(TENANTS, values)

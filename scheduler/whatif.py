@@ -16,7 +16,7 @@ from typing import Any, Final
 from ledger.clock import database_now
 from ledger.models import HeadroomReserve, Job, NodeZone, Project, User
 from ledger.vocabulary import Form, ProjectState, Refusal
-from scheduler import policy, quota, snapshot, standings
+from scheduler import policy, preempt_preview, quota, snapshot, standings
 from scheduler.engine.fairness import Shares
 from scheduler.engine.feasible import counted
 from scheduler.engine.future import Future, World
@@ -33,6 +33,7 @@ from scheduler.engine.types import (
     Waiting,
 )
 from scheduler.possible import Limit, Sooner, changed_by, fleet_lock, limits, variants, whole_change
+from scheduler.preempt_preview import Preview
 
 SEED: Final = 1
 MOST_SOONER: Final = 4
@@ -71,6 +72,7 @@ class Outlook:
     kept: tuple[str, ...] = ()  # host names of nodes that are kept for it meanwhile
     limits: tuple[Limit, ...] = ()
     sooner: tuple[Sooner, ...] = ()
+    stops: Preview | None = None  # others that the next round would stop for it
     barred: Refusal | None = None
 
 
@@ -82,13 +84,13 @@ def candidate(data: Mapping[str, Any], project: Project, by: User | None = None)
     return Job(**columns, project=project, by=by, submitted_at=now, queued_at=now)
 
 
-def outlook(job: Job) -> Outlook:
-    """The outlook of a queued job, or of one that `candidate` made."""
+def outlook(job: Job, *, stops: bool = True) -> Outlook:
+    """The outlook of a queued job, or of one that `candidate` made; with whom the next round would stop for it."""
     barred = _barred(job)
     if barred is not None:
         return Outlook("barred", None, (), (), (), 0, barred=barred)
     with fleet_lock:
-        return _Question(job).answer()
+        return _Question(job, stops).answer()
 
 
 def _barred(job: Job) -> Refusal | None:
@@ -112,16 +114,18 @@ def reserves_at(now: dt.datetime) -> list[Reserve]:
 class _Question:
     """One job against one snapshot."""
 
-    def __init__(self, job: Job) -> None:
-        self.asked = job
+    def __init__(self, job: Job, stops: bool) -> None:
+        self.asked, self.tells_stops = job, stops
         self.now = database_now()
         self.at = self.now.timestamp()
         self.views = snapshot.node_views()
         self.reserves = reserves_at(self.now)
-        self.over = quota.over_quota([job]).get(job.pk)
+        queue = [queued for queued in snapshot.queued_jobs() if queued.pk != job.pk]
+        over = quota.over_quota([*queue, job])
+        self.over = over.get(job.pk)
         view = snapshot.job_view(job, over_quota=self.over is not None)
         self.job = replace(view, id=job.pk or 0)
-        self.queue = [snapshot.job_view(queued) for queued in snapshot.queued_jobs() if queued.pk != self.job.id]
+        self.queue = [snapshot.job_view(queued, queued.pk in over) for queued in queue]
 
     def answer(self) -> Outlook:
         fleet = snapshot.fleet_of(self.views)
@@ -181,7 +185,12 @@ class _Question:
         later = waits if never or self.job.over_quota else self._later(desk, waits)
         if later.expected_at is None and not self.job.over_quota:
             later = replace(later, limits=tuple(limits(self.views, self.job)))
-        return later
+        return replace(later, stops=self._stops(desk)) if self.tells_stops and not never else later
+
+    def _stops(self, desk: Desk) -> Preview | None:
+        """Asked last: it uses up what the desk knows of shares."""
+        made = [one for one in preempt_preview.of_desk(desk, self.reserves).made if one.job.id == self.job.id]
+        return next(iter(preempt_preview.described(made)), None)
 
     def _stays(self) -> list[Stay]:
         return snapshot.stays_at(self.at)

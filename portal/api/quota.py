@@ -29,6 +29,7 @@ from portal.api import policy_answers
 from portal.api.fields import Choice, Instant, StrictBoolean, Text, WholeNumber
 from portal.api.filters import choice, clean_text
 from portal.api.listing import PAGING, Listing, Reading, request_id
+from portal.api.preemption import exposure_answers, preview_answer
 from portal.api.serializers import JobInput, Strict
 from portal.views import quota_parts
 from portal.views.quota_parts import CeilingRow, GrantRow
@@ -174,6 +175,7 @@ def _project_answer(project: Project, request: Request) -> dict[str, Any]:
         "grants": [grant_answer(row) for row in part["grants"]],
         "ceilings": [ceiling_answer(row) for row in part["ceilings"]],
         "member_limits": [_limit_answer(row["limit"], row["used"]) for row in part["member_limits"]],
+        "borrowed": exposure_answers(project, request.user),
     }
 
 
@@ -210,6 +212,7 @@ class WhatIf(Reading):
                 "reasons": [dict(ask) for ask in outlook.by_ask],
                 "job": {name: getattr(job, name) for name in ("asks", "priority", "walltime_s")},
                 "policies": policy_answers.of_draft(ruled),
+                "stops": preview_answer(outlook.stops, request.user),
                 "takes": [claim_answer(claim) for claim in scheduler_quota.claims(job, outlook.spots)],
             }
         )

@@ -34,7 +34,7 @@ AWAY_S: Final = 5.0  # after a failure it is not asked again for so long
 RATES: Final[Mapping[str, int]] = {
     "read": 1_200,
     "submit": 240,
-    "heavy": 120,  # answers that are computed over long windows
+    "heavy": 120,  # answers that are computed over long windows, or for many waiting jobs
     "agent": 1_200,  # a node reports every few seconds, and sends what it kept after an outage
     "stranger": 120,
     "export": 30,
@@ -45,6 +45,8 @@ RATES: Final[Mapping[str, int]] = {
 API_SCOPES: Final[Mapping[tuple[str, str], str]] = {
     ("jobs", "POST"): "submit",
     ("what-if", "POST"): "outlook",
+    ("preemptions", "GET"): "heavy",
+    ("job-preemption", "GET"): "outlook",
     ("agent-reports", "POST"): "agent",
     ("balance", "GET"): "heavy",
     ("schema", "GET"): "heavy",
@@ -54,6 +56,7 @@ PAGE_SCOPES: Final[Mapping[tuple[str, str], str]] = {
     ("search", "GET"): "search",
     ("submit-outlook", "POST"): "outlook",
     ("job-outlook", "GET"): "outlook",
+    ("preemptions", "GET"): "heavy",
 }
 
 _away_until = 0.0

@@ -89,7 +89,7 @@ def _client_key(request: Request) -> str | None:
     return key
 
 
-def _job(request: Request, pk: int) -> Job:
+def job_of(request: Request, pk: int) -> Job:
     if pk >= ID_LIMIT:
         raise NotFound
     job: Job = get_object_or_404(Job.objects.visible_to(request.user).select_related("project", "by"), pk=pk)
@@ -100,14 +100,14 @@ def _job(request: Request, pk: int) -> Job:
 class JobDetail(Reading):
     @extend_schema(summary="One job: state, times, placement, neighbours, reasons", responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, pk: int) -> Response:
-        return Response(answers.job_detail(_job(request, pk), request.user))
+        return Response(answers.job_detail(job_of(request, pk), request.user))
 
 
 @extend_schema(tags=["jobs"])
 class JobCancel(Reading):
     @extend_schema(summary="Cancel a job", request=CancelInput, responses=OpenApiTypes.OBJECT)
     def post(self, request: Request, pk: int) -> Response:
-        job = _job(request, pk)
+        job = job_of(request, pk)
         data = CancelInput(data=request.data)
         data.is_valid(raise_exception=True)
         if not queue.may_cancel(job, request.user):
@@ -119,7 +119,7 @@ class JobCancel(Reading):
             via="api",
             request_id=request_id(request),
         )
-        return Response(answers.job_detail(_job(request, pk), request.user))
+        return Response(answers.job_detail(job_of(request, pk), request.user))
 
 
 @extend_schema(tags=["jobs"])
@@ -132,7 +132,7 @@ class JobLog(Reading):
         responses=OpenApiTypes.OBJECT,
     )
     def get(self, request: Request, pk: int) -> Response:
-        job = _job(request, pk)
+        job = job_of(request, pk)
         cursor = whole_number(request, "cursor", 0)
         try:
             chunk = logs.read(

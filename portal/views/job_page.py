@@ -20,6 +20,7 @@ from ledger.models import Job, Node, User
 from ledger.vocabulary import LIVE_JOB_STATES, JobState
 from portal.api.answers import job_detail
 from portal.api.comparison import comparison
+from portal.api.preemption import at_risk_answer
 from portal.forms import ReasonForm
 from portal.typed import id_of, whole
 from portal.views.fleet_rows import node_rows
@@ -71,7 +72,7 @@ def _drawn(detail: dict[str, Any], user: User) -> dict[str, Any]:
 def job_page(request: HttpRequest, pk: int) -> HttpResponseBase:
     job = _job(request, pk)
     context = _facts(request, job) | {"cancel_form": ReasonForm(), "rank": _number(request, "rank")}
-    context |= _compared(request, job)
+    context |= _compared(request, job) | {"risk": at_risk_answer(job, viewer(request))}
     return render(request, "jobs/job.html", context)
 
 

@@ -18,6 +18,7 @@ from ledger.errors import Refused
 from ledger.models import Job, Project, User
 from ledger.vocabulary import JobState
 from portal.api import policy_answers
+from portal.api.preemption import preview_answer
 from portal.api.serializers import JobInput
 from portal.forms import PAGE_FIELDS, SubmitForm
 from portal.outlook_words import limit_words, refusal_words, sooner_words
@@ -58,9 +59,10 @@ def draft(request: HttpRequest) -> HttpResponseBase:
 
 
 def of_values(judged: Mapping[str, Any], user: User) -> Outlook | None:
-    """The outlook of a job with these values of a JobInput; None when the person is not in its project."""
+    """The outlook of a job with these values of a JobInput, without whom it would have stopped; None when the person is
+    not in its project."""
     job = job_of(judged, user)
-    return whatif.outlook(job) if job is not None else None
+    return whatif.outlook(job, stops=False) if job is not None else None
 
 
 def job_of(judged: Mapping[str, Any], user: User) -> Job | None:
@@ -124,6 +126,7 @@ def described(outlook: Outlook, user: User) -> dict[str, Any]:
         "more_blockers": max(0, len(outlook.blockers) - MOST_BLOCKERS),
         "limits": [limit_words(limit) for limit in outlook.limits],
         "sooner": [sooner_words(sooner) for sooner in outlook.sooner],
+        "stops": preview_answer(outlook.stops, user),
     }
 
 

@@ -140,6 +140,7 @@ def _page(
         "effects": quota_parts.effects(part["grants"], project),
         "former": quota_parts.former_grants(project),
         "spent": quota_parts.spent_before(project, part["grants"]),
+        "borrowed": quota_parts.borrowed(project, viewer(request)),
     }
     if part["may_set_quota"]:
         context["form"] = form or _fresh_form(request, part["grants"])

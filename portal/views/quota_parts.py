@@ -20,6 +20,7 @@ from ledger.clock import database_now
 from ledger.models import DepartmentCeiling, Job, MemberLimit, Project, QuotaGrant, User
 from ledger.quota import Terms
 from ledger.vocabulary import ProjectState, Resource
+from portal.api.preemption import exposure_answers
 from portal.quota_forms import members_of
 from scheduler import draining, quota_effect
 from scheduler.quota_effect import Span, Spent
@@ -102,6 +103,20 @@ def standing(project: Project) -> list[GrantRow]:
     grants = QuotaGrant.objects.filter(project=project, period__contains=database_now()).select_related("project", "by")
     order = [str(resource) for resource in Resource]
     return grant_rows(sorted(grants, key=lambda grant: (order.index(grant.resource), grant.model)))
+
+
+def borrowed(project: Project, user: User) -> list[dict[str, Any]]:
+    """What of the project may be stopped for others, in each world, the first few jobs by number."""
+    return [
+        world
+        | {
+            "lent": [one for one in world["jobs"] if one["borrowed"]],
+            "loose": [one for one in world["jobs"] if one["preemptible"]],
+            "shown": world["jobs"][:MOST_NAMED],
+            "more": max(0, len(world["jobs"]) - MOST_NAMED),
+        }
+        for world in exposure_answers(project, user)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

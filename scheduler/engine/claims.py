@@ -10,7 +10,7 @@ import numpy as np
 
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.shape import shapes_of
-from scheduler.engine.types import Claim, Reservation, SharePlan, Waiting
+from scheduler.engine.types import Claim, Placement, Reservation, SharePlan, Waiting
 
 if TYPE_CHECKING:
     from scheduler.engine.plan import Desk
@@ -37,3 +37,8 @@ def milli_of(fleet: Fleet, row: int, shares: Iterable[SharePlan]) -> int:
     """What shares of a row's cards are in milli-cards, each rounded up as in the book."""
     size = {card.id: card.memory_mib for card in fleet.cards[row]}
     return sum(-(-sum(hi - lo for lo, hi in share.memory) * 1000 // size[share.card_id]) for share in shares)
+
+
+def milli_in(fleet: Fleet, placement: Placement) -> int:
+    """What a placement counts for in milli-cards."""
+    return sum(milli_of(fleet, fleet.row_of[member.node_id], member.shares) for member in placement.members)

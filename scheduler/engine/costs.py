@@ -15,6 +15,7 @@ from scheduler.engine import feasible
 from scheduler.engine.answers import answer
 from scheduler.engine.arrays import Bools, Ints
 from scheduler.engine.fleet import Fleet
+from scheduler.engine.least import TooDear
 from scheduler.engine.near import required
 from scheduler.engine.shape import Shape, shapes_of
 from scheduler.engine.types import JobView
@@ -98,17 +99,19 @@ class Cost:
             here.sort(key=lambda one: (-self._cards(one, row), one.lost, one.tenant.attempt_id))
 
 
-def costs(fleet: Fleet, rule: str, job: JobView, at: float) -> Cost:
-    """Of the fleet as it is; asks whose time has not come are left out."""
+def costs(fleet: Fleet, rule: str, job: JobView, at: float, too_dear: TooDear) -> Cost:
+    """Of the fleet as it is; asks whose time has not come are left out, and rows that count for too much."""
     able, ready = np.zeros(len(fleet), dtype=np.bool_), np.zeros(len(fleet), dtype=np.bool_)
     free: Ints = np.zeros(len(fleet), dtype=np.int64)
-    shapes = [s for ask in job.asks if at >= job.submitted_at + ask.after_s for s in shapes_of(job, ask)]
-    for shape in shapes:
+    open_now = [ask for ask in job.asks if at >= job.submitted_at + ask.after_s]
+    shapes = [(shape, ask.nodes) for ask in open_now for shape in shapes_of(job, ask)]
+    for shape, nodes in shapes:
         codes = answer(fleet, shape, rule).codes
-        able |= feasible.could_come_free(codes)
-        ready |= codes == 0
+        closed = too_dear.get((shape, nodes), False)
+        able |= feasible.could_come_free(codes) & ~np.asarray(closed)
+        ready |= (codes == 0) & ~np.asarray(closed)
         memory = fleet.fixed.memory
         need = memory if shape.full_cards else np.full_like(memory, max(shape.memory_mib, 1))
         enough = fleet.fixed.present & ~fleet.fixed.card_held & (fleet.now.memory >= need)
         free = np.maximum(free, enough.sum(axis=0))
-    return Cost(fleet, job, shapes, able, ready, free)
+    return Cost(fleet, job, [shape for shape, _ in shapes], able, ready, free)

@@ -29,6 +29,7 @@ class Shares:
     def __init__(self, standings: Iterable[Standing], capacity: Mapping[bool, int]) -> None:
         self.of: dict[Key, Standing] = {(one.project_id, one.simulated): one for one in standings}
         self.held: dict[Key, int] = {key: one.held for key, one in self.of.items()}
+        self.serving: dict[Key, int] = {key: one.serving for key, one in self.of.items()}
         self.capacity = capacity
         self.deserved: dict[Key, int] = {}
 
@@ -37,12 +38,13 @@ class Shares:
         found = self.of.get(key)
         if found is None:
             found = self.of[key] = Standing(*key)
-            self.held[key] = 0
+            self.held[key] = self.serving[key] = 0
         return found
 
-    def take(self, key: Key, milli: int) -> None:
+    def take(self, key: Key, milli: int, kind: JobKind = JobKind.OTHER) -> None:
         self.standing(key)
         self.held[key] += milli
+        self.serving[key] += milli if tier(kind) else 0
 
     def covers(self, job: Pending, promised: int = 0) -> bool:
         """Whether the job is within its project's guarantee, beside so much that others of it were promised."""
@@ -52,6 +54,12 @@ class Shares:
         """What the project holds above its guarantee: only that is borrowed. Negative: it holds less."""
         standing = self.standing(key)
         return self.held[key] - standing.guaranteed
+
+    def may_lose(self, key: Key, kind: JobKind) -> int:
+        """So many milli-cards of work of this kind stand on borrowed cards. The project's inference stands on its
+        guarantee first, so that it is borrowed only where there is more of it than that."""
+        borrowed = self.spare(key)
+        return max(min(borrowed, self.serving[key] - self.of[key].guaranteed) if tier(kind) else borrowed, 0)
 
     def turns(self, queue: Sequence[Pending]) -> Iterator[Pending]:
         """The jobs of a queue, each as its turn comes. What was taken meanwhile counts for the next one, at the cost of

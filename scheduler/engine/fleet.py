@@ -20,6 +20,7 @@ from scheduler.engine.arrays import Bools, Codes, Ints, Rows
 from scheduler.engine.hardware import hardware_of
 from scheduler.engine.intervals import Intervals, gaps, length, merged
 from scheduler.engine.kernel import Board, Log, Moving, Slate
+from scheduler.engine.least import Makes
 from scheduler.engine.opening import Kinds, Openings, kinds_of, openings
 from scheduler.engine.prices import Prices, Stock, Workload, first_guess, prices
 from scheduler.engine.shape import FORMS, INTERCONNECT_RANK, Shape
@@ -138,6 +139,7 @@ class Fleet:
         self.restock = True  # what there is in all may have changed
         self.stocks: dict[bool, StockKey] = {}
         self.priced: dict[bool, Prices] = {}
+        self.by_make: Makes | None = None
         self.kinds: Kinds
         self.opened: dict[bool, Openings] = {}
         width = max((len(node.cards) for node in self.views), default=0)
@@ -193,6 +195,14 @@ class Fleet:
         cards = usable.sum(axis=0)
         return {world: 1000 * int(cards[self.fixed.simulated == world].sum()) for world in (False, True)}
 
+    @property
+    def makes(self) -> Makes:
+        """Its nodes by make; worked out when first asked for, and then kept up."""
+        home = self.base or self
+        if home.by_make is None:
+            home.by_make = Makes(home.views)
+        return home.by_make
+
     def _take_stock(self) -> None:
         """What there is in all; prices and answers go when that has changed."""
         stocks = {simulated: self._stock(simulated) for simulated in (False, True)}
@@ -227,6 +237,8 @@ class Fleet:
         for id_, node in new.items():
             row = self.row_of[id_]
             self.restock |= _has(self.views[row]) != _has(node)
+            if self.by_make is not None:
+                self.by_make.change(self.views[row], node)
             self.views[row] = node
             self._fill(row, node)
             self.log.append(row)

@@ -19,6 +19,7 @@ from scheduler.engine.cards import build
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.headroom import Headroom
 from scheduler.engine.kept import Bar, Kept
+from scheduler.engine.least import TooDear
 from scheduler.engine.near import REQUIRED, groups, groups_like
 from scheduler.engine.score import POINTS, RULES, THRIFTY
 from scheduler.engine.shape import Shape, shapes_of
@@ -74,6 +75,7 @@ class Judge:
         self.kept = Kept(self.fleet)
         self.at, self.seed, self.rule = at, seed, rule
         self.known: dict[Question, tuple[tuple[int, int], Verdict, dict[Refusal, int]]] = {}
+        self.too_dear: TooDear = {}  # rows that are closed to a shape
 
     def answer(self, job: JobView, ask: Ask) -> Verdict:
         """What the ask gets where nothing is kept for others."""
@@ -120,8 +122,10 @@ class Judge:
             codes[rows[short]] = feasible.HEADROOM
             rows = rows[~short]
             first = ranked(self.fleet, rows, found.points, few)
-        if question.bar != FREE:
+        dear = self.too_dear.get((shape, question.nodes))
+        if question.bar != FREE or dear is not None:
             shut = self.kept.shut(question.bar, shape, rows)
+            shut |= False if dear is None else dear[rows]
             codes[rows[shut]] = feasible.RESERVED
             rows = rows[~shut]
             first = ranked(self.fleet, rows, found.points, few)

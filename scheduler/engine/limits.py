@@ -18,7 +18,7 @@ AMOUNTS: Final[dict[type, tuple[str, ...]]] = {
     Ask: ("cards_per_node", "memory_mib", "after_s", "compute_milli"),
     JobView: ("cpu_milli", "host_memory_mib", "expected_s"),
     Stay: ("cpu_milli", "host_memory_mib"),
-    Standing: ("guaranteed", "held"),
+    Standing: ("guaranteed", "held", "serving"),
     Demand: ("cards", "memory_mib", "cpu_milli", "host_memory_mib", "count"),
 }
 

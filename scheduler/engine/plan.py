@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from math import ceil
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from scheduler.engine.fairness import Shares, tier
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.judge import FREE, Judge, Question, Verdict, question_of
 from scheduler.engine.kept import Bar
+from scheduler.engine.least import Makes
 from scheduler.engine.near import required
 from scheduler.engine.queueing import POLICIES, Ground, Keepers, Pending, Start, in_order, walk
 from scheduler.engine.score import POINTS
@@ -192,7 +192,7 @@ class Desk(Judge):
         jobs = list(jobs)
         self.jobs.update((job.id, job) for job in jobs)
         card, _, width = self.fleet.yardsticks
-        return [_pending(job, card, width) for job in jobs]
+        return [_pending(job, card, width, self.fleet.makes, self.at) for job in jobs]
 
     def start(self, pending: Pending, keepers: Keepers) -> Start | None:
         """The first ask that can be placed wins, and is booked on the working copy."""
@@ -319,9 +319,10 @@ class Desk(Judge):
             self.fleet.take(row, member)
             self.kept.take(row, member, self.at + pending.surely_s)
             if self.shares:
-                self.shares.take((job.project_id, job.simulated), milli_of(self.fleet, row, member.shares))
+                milli = milli_of(self.fleet, row, member.shares)
+                self.shares.take((job.project_id, job.simulated), milli, job.kind)
             if job.expected_s:
-                self.placed.append(_stay(job, member, self.at + job.expected_s))
+                self.placed.append(stay_of(job, member, self.at + job.expected_s))
         members = tuple(member for _, member in verdict.members)
         return Placement(job.id, number, members, dict(counts), verdict.best, verdict.warm)
 
@@ -332,30 +333,31 @@ class Desk(Judge):
         return Waiting(job.id, tuple(by_ask), never, min(later, default=None))
 
 
-def _stay(job: JobView, member: MemberPlan, ends_at: float) -> Stay:
+def stay_of(job: JobView, member: MemberPlan, ends_at: float) -> Stay:
     cards = tuple((share.card_id, share.memory, share.compute) for share in member.shares)
     return Stay(job.id, member.node_id, member.form, ends_at, member.cpu_milli, member.host_memory_mib, cards)
 
 
-def _pending(job: JobView, card_mib: int, width: int) -> Pending:
-    """By its first ask. A machine is taken to have `width` cards of `card_mib`, the most that there are."""
+def _pending(job: JobView, card_mib: int, width: int, makes: Makes, at: float) -> Pending:
+    """`milli` is the least of what its asks that count now could come to. The work, which orders the queue, is that of
+    its first ask by one measure for all jobs: a machine is taken to have `width` cards of `card_mib`, the most that
+    there are."""
     ask = job.asks[0]
+    counts = [makes.least(job, one) for one in job.asks if at >= job.submitted_at + one.after_s]
     machine = ask.form is AskForm.WHOLE
     shared = ask.form is AskForm.CONTAINER and ask.memory_mib > 0
-    cards = max(ask.cards_per_node, width) if machine else ask.cards_per_node
-    part = min(ask.memory_mib / card_mib, 1.0) if shared else 1.0
     return Pending(
         id=job.id,
         priority=job.priority,
         submitted_at=job.submitted_at,
         nodes=ask.nodes,
-        cards=cards,
+        cards=max(ask.cards_per_node, width) if machine else ask.cards_per_node,
         expected_s=job.expected_s,
         surely_s=NEVER if job.surely_s is None else job.surely_s,
         whole=machine or 0 < width <= ask.cards_per_node,
-        part=part,
+        part=min(ask.memory_mib / card_mib, 1.0) if shared else 1.0,
         project=job.project_id,
         simulated=job.simulated,
         tier=tier(job.kind),
-        milli=ask.nodes * cards * ceil(1000 * part),
+        milli=min((milli for milli in counts if milli), default=0),
     )

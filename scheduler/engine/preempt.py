@@ -1,9 +1,13 @@
 """Who is stopped so that a waiting job gets its cards: as few attempts as possible, of these the least lost work.
 
-Pure. A job that its project's guarantee covers may have borrowed cards taken back; a job of a higher tier may have
-lower work stopped that says it may be. Nobody is taken below its own guarantee, nothing is stopped before it has run
-its minimum time, and what is being stopped already is waited for. A gang is one victim and goes whole. Whether it helps
-is asked of the engine itself (room.py).
+Pure. A job that its project's guarantee covers may have borrowed cards taken back, if what it gets counts for no more
+than is left of the guarantee; a job of a higher tier may have lower work stopped that says it may be. Nobody is taken
+below its own guarantee, nothing is stopped before it has run its minimum time, and what is being stopped already is
+waited for. A gang is one victim and goes whole. Whether it helps is asked of the engine itself (room.py).
+
+Borrowed is borrowed, as in Kueue and Run:ai: inference on borrowed cards goes too, or a guarantee would be worth
+nothing while others serve on it. But it goes last: only where no set of other work would do. Inference is never
+over-sold: it stands on its project's guarantee first, and within that it is never stopped for anybody.
 
 Small pools are searched wholly. In large ones nodes are tried in the order of what they would cost, what turns out to
 be superfluous is left alone, and the neighbourhood is searched wholly; `Terms.checks` bounds the questions asked.
@@ -11,20 +15,23 @@ be superfluous is left alone, and the neighbourhood is searched wholly; `Terms.c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from itertools import combinations
 from typing import Final
 
-from ledger.vocabulary import Form
+from ledger.vocabulary import Form, JobKind
+from scheduler.engine.claims import milli_in
 from scheduler.engine.costs import Cost, costs
 from scheduler.engine.fairness import UNLIMITED, Key, Shares, tier
 from scheduler.engine.intervals import length
+from scheduler.engine.least import TooDear
 from scheduler.engine.room import Room, Scene
 from scheduler.engine.types import JobView, Placement, Stay, Tenant
 
-RULE: Final = "fewest-victims/1"
+RULE: Final = "fewest-victims/2"
 SEARCHED_WHOLLY: Final = 12  # candidates; there are 2 to the power of that many sets of them
 WORTH_ASKING: Final = 100  # candidates: whether it would help at all if all of them went
 GROUPS: Final = 8  # of nodes that stand together as the job wants it, the cheapest first
@@ -49,7 +56,7 @@ class Terms:
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """Attempts to be stopped and where the job will go then. `lost`: milli-card-seconds of their work. `whole`: no
-    smaller set would do."""
+    smaller set would do. `takes`: milli-cards that the job will count for."""
 
     job_id: int
     cause: Cause
@@ -62,6 +69,7 @@ class Proposal:
     whole: bool
     candidates: int
     checks: int
+    takes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,10 @@ class Candidate:
     @property
     def key(self) -> Key:
         return self.tenant.project_id, self.tenant.simulated
+
+    @property
+    def serves(self) -> bool:
+        return tier(self.tenant.kind) > 0
 
 
 def cause_of(job: JobView, covered: bool) -> Cause | None:
@@ -90,9 +102,9 @@ def may_go(tenant: Tenant, job: JobView, cause: Cause, shares: Shares | None, at
     if cause is Cause.TIER:
         lower = tier(tenant.kind) < tier(job.kind) and tenant.priority <= job.priority
         return tenant.preemptible and lower
-    if tenant.project_id == job.project_id or tier(tenant.kind) > tier(job.kind):
+    if tenant.project_id == job.project_id or shares is None:
         return False
-    return shares is not None and shares.spare((tenant.project_id, tenant.simulated)) > 0
+    return shares.may_lose((tenant.project_id, tenant.simulated), tenant.kind) > 0
 
 
 def propose(
@@ -104,33 +116,49 @@ def propose(
     stays: Sequence[Stay],
     shares: Shares | None,
     terms: Terms,
+    promised: int = 0,
 ) -> Proposal | None:
-    """None: nobody has to be stopped for it, or it would not help."""
+    """None: nobody has to be stopped for it, or it would not help. `promised`: milli-cards of the guarantee that are
+    kept for other jobs of the project."""
     known = list(tenants)
     leaving = frozenset(one.job_id for one in known if one.closing)
     able = [one for one in known if may_go(one, job, cause, shares, scene.at)]
+    within = UNLIMITED
+    if cause is Cause.GUARANTEE and shares is not None:
+        within = -shares.spare((job.project_id, job.simulated)) - promised
+    too_dear = scene.fleet.makes.too_dear(scene.fleet, job, scene.at, within) if within < UNLIMITED else {}
     with Room(scene, stays) as room:
-        table = costs(scene.fleet, scene.rule, job, scene.at)
+        room.empty(leaving)
+        table = costs(scene.fleet, scene.rule, job, scene.at, too_dear)
         candidates = _candidates(able, room, table.rows, scene.at)
-        search = _Search(room, job, leaving, _allowances(candidates, job, shares), terms)
-        found = search.run(candidates, table)
-    if found is None:
-        return None
-    placement, chosen = found
-    chosen.sort(key=lambda one: one.tenant.attempt_id)
-    return Proposal(
-        job_id=job.id,
-        cause=cause,
-        ask_index=placement.ask_index,
-        form=placement.members[0].form,
-        node_ids=tuple(sorted(member.node_id for member in placement.members)),
-        victims=tuple(one.tenant.attempt_id for one in chosen),
-        milli=tuple(one.milli for one in chosen),
-        lost=sum(one.lost for one in chosen),
-        whole=search.whole,
-        candidates=len(candidates),
-        checks=terms.checks - search.left,
-    )
+        search = _Search(partial(_place, room, job, leaving, (within, too_dear)), job, leaving, terms)
+        search.allowed = _allowances(candidates, job, shares)
+        found = search.serving_last(candidates, table)
+        if found is None:
+            return None
+        placement, chosen = found
+        chosen.sort(key=lambda one: one.tenant.attempt_id)
+        return Proposal(
+            job_id=job.id,
+            cause=cause,
+            ask_index=placement.ask_index,
+            form=placement.members[0].form,
+            node_ids=tuple(sorted(member.node_id for member in placement.members)),
+            victims=tuple(one.tenant.attempt_id for one in chosen),
+            milli=tuple(one.milli for one in chosen),
+            lost=sum(one.lost for one in chosen),
+            whole=search.whole,
+            candidates=len(candidates),
+            checks=search.asked,
+            takes=milli_in(scene.fleet, placement),
+        )
+
+
+def _place(
+    room: Room, job: JobView, leaving: frozenset[int], most: tuple[int, TooDear], gone: frozenset[int]
+) -> Placement | None:
+    """Where it would find room by itself is no question of its guarantee."""
+    return room.place(job, gone) if gone == leaving else room.place(job, gone, *most)
 
 
 def _candidates(able: Iterable[Tenant], room: Room, rows: frozenset[int], at: float) -> list[Candidate]:
@@ -152,12 +180,16 @@ def _candidates(able: Iterable[Tenant], room: Room, rows: frozenset[int], at: fl
     return sorted(found, key=lambda one: (one.lost, one.tenant.attempt_id))
 
 
-def _allowances(candidates: Iterable[Candidate], job: JobView, shares: Shares | None) -> dict[Key, int]:
-    """How many milli-cards each project may lose: what it holds above its guarantee. What the job's own project loses
-    it gets itself."""
+def _allowances(candidates: Iterable[Candidate], job: JobView, shares: Shares | None) -> dict[tuple[Key, bool], int]:
+    """How many milli-cards each project may lose, in all (False) and of its inference (True): what it holds above its
+    guarantee. What the job's own project loses it gets itself."""
     own = job.project_id, job.simulated
-    keys = {one.key for one in candidates}
-    return {key: UNLIMITED if shares is None or key == own else max(shares.spare(key), 0) for key in keys}
+    kinds = {False: JobKind.OTHER, True: JobKind.INFERENCE}
+    return {
+        (key, serves): UNLIMITED if shares is None or key == own else shares.may_lose(key, kind)
+        for key in {one.key for one in candidates}
+        for serves, kind in kinds.items()
+    }
 
 
 class _Spent(Exception):
@@ -168,11 +200,24 @@ class _Search:
     """The search for one job. `whole`: nothing smaller was left untried."""
 
     def __init__(
-        self, room: Room, job: JobView, leaving: frozenset[int], allowed: dict[Key, int], terms: Terms
+        self, ask: Callable[[frozenset[int]], Placement | None], job: JobView, leaving: frozenset[int], terms: Terms
     ) -> None:
-        self.room, self.job, self.leaving, self.allowed, self.terms = room, job, leaving, allowed, terms
-        self.left, self.whole = terms.checks, False
+        self.ask, self.job, self.leaving, self.terms = ask, job, leaving, terms
+        self.allowed: dict[tuple[Key, bool], int] = {}
+        self.left = self.asked = 0
+        self.whole = False
         self.known: dict[frozenset[int], Placement | None] = {}
+
+    def serving_last(self, candidates: Sequence[Candidate], table: Cost) -> tuple[Placement, list[Candidate]] | None:
+        """Among the others first, with half of the questions; with inference only where they would not do."""
+        others = [one for one in candidates if not one.serves]
+        turns = [others, candidates] if 0 < len(others) < len(candidates) else [candidates]
+        for number, some in enumerate(turns, start=1):
+            self.left, self.whole = self.terms.checks * number // len(turns) - self.asked, False
+            found = self.run(some, table)
+            if found is not None:
+                return found
+        return None
 
     def run(self, candidates: Sequence[Candidate], table: Cost) -> tuple[Placement, list[Candidate]] | None:
         try:
@@ -202,16 +247,17 @@ class _Search:
         if gone not in self.known:
             if not self.left:
                 raise _Spent
-            self.left -= 1
-            self.known[gone] = self.room.place(self.job, gone)
+            self.left, self.asked = self.left - 1, self.asked + 1
+            self.known[gone] = self.ask(gone)
         return self.known[gone]
 
     def permitted(self, chosen: Sequence[Candidate]) -> bool:
         if len(chosen) > self.terms.victims:
             return False
-        lost: dict[Key, int] = {}
+        lost: dict[tuple[Key, bool], int] = {}
         for one in chosen:
-            lost[one.key] = lost.get(one.key, 0) + one.milli
+            for counted in {False, one.serves}:
+                lost[one.key, counted] = lost.get((one.key, counted), 0) + one.milli
         return all(milli <= self.allowed[key] for key, milli in lost.items())
 
     def first(self, candidates: Sequence[Candidate], table: Cost) -> list[Candidate] | None:

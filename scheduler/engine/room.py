@@ -10,11 +10,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Final
 
+import numpy as np
+
+from scheduler.engine.claims import milli_in, milli_of
+from scheduler.engine.fairness import UNLIMITED
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.future import without
+from scheduler.engine.least import TooDear
 from scheduler.engine.plan import Desk
+from scheduler.engine.shape import shapes_of
 from scheduler.engine.types import Claim, JobView, NodeView, Placement, Reserve, Stay
+
+TRIES: Final = 4  # placements looked at for one set of tenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +56,46 @@ class Room:
         if self.before:
             self.scene.fleet.replace_nodes(list(self.before.values()))
 
-    def place(self, job: JobView, gone: frozenset[int]) -> Placement | None:
-        """Where the job would go now if these jobs were gone, after those that others were stopped for."""
-        self._empty(gone)
+    def place(
+        self, job: JobView, gone: frozenset[int], within: int = UNLIMITED, too_dear: TooDear | None = None
+    ) -> Placement | None:
+        """Where the job would go now if these jobs were gone, after those that others were stopped for: what counts for
+        so many milli-cards at most. Rows that are `too_dear` are closed to it; where its nodes together are, the
+        dearest of them is closed too, a few times."""
+        self.empty(gone)
+        closed = dict(too_dear or {})
+        for _ in range(TRIES):
+            found = self._placed(job, closed)
+            if found is None or milli_in(self.scene.fleet, found) <= within:
+                return found
+            self._close(job, found, closed)
+        return None
+
+    def _placed(self, job: JobView, closed: TooDear) -> Placement | None:
         scene = self.scene
         desk = Desk(scene.fleet, scene.reserves, at=scene.at, seed=scene.seed, rule=scene.rule, claims=scene.claims)
         pending = {one.id: one for one in desk.pending([*scene.claimants, job])}
         for _ in desk.claimants_first(pending):
             pass
+        if closed:
+            desk.known, desk.too_dear = {}, closed
         if job.id not in pending or desk.start(pending[job.id], ()) is None:
             return None
         found = desk.decided[job.id]
         return found if isinstance(found, Placement) else None
 
-    def _empty(self, gone: frozenset[int]) -> None:
+    def _close(self, job: JobView, found: Placement, closed: TooDear) -> None:
+        fleet, ask = self.scene.fleet, job.asks[found.ask_index]
+        [shape] = [shape for shape in shapes_of(job, ask) if shape.form is found.members[0].form]
+        rows = [fleet.row_of[member.node_id] for member in found.members]
+        counts = [milli_of(fleet, row, one.shares) for row, one in zip(rows, found.members, strict=True)]
+        before = closed.get((shape, ask.nodes))
+        shut = np.zeros(len(fleet), dtype=np.bool_) if before is None else before.copy()
+        shut[rows[counts.index(max(counts))]] = True
+        closed[shape, ask.nodes] = shut
+
+    def empty(self, gone: frozenset[int]) -> None:
+        """Take these jobs away, and only these."""
         fleet = self.scene.fleet
         wanted: dict[int, set[int]] = defaultdict(set)
         for job_id in gone:

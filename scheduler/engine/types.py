@@ -152,7 +152,8 @@ class Demand:
 class Standing:
     """What a project may count on in one of the two worlds, in milli-cards: `guaranteed` is its own, and of what nobody
     uses it is lent a part by `weight`, at most `limit` in all (None = no limit). `held`: what it holds now, without
-    what is closing. `usage`: milli-card-seconds so far, the older the less they count."""
+    what is closing. `usage`: milli-card-seconds so far, the older the less they count. `serving`: of `held`, what
+    inference holds, which stands on the guarantee first."""
 
     project_id: int
     simulated: bool
@@ -161,6 +162,7 @@ class Standing:
     weight: int = 1
     held: int = 0
     usage: int = 0
+    serving: int = 0
 
 
 @dataclass(frozen=True, slots=True)

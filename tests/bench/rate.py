@@ -235,7 +235,8 @@ def stopping(
     tenants = [
         Tenant(n, n, int(owners[n]), False, JobKind.TRAINING, 0, True, float(n % 1000), 0.0) for n in range(len(stays))
     ]
-    shares = Shares([replace(one, guaranteed=0, held=capacity_of(fleet)) for one in standings], fleet.capacity())
+    lent = [replace(one, guaranteed=0, held=capacity_of(fleet)) for one in standings]
+    shares = Shares([*lent, Standing(-1, False, 4 * GPU_MILLI)], fleet.capacity())
     wanted = job(10**9, container(4, GPU_MILLI), project_id=-1, kind=JobKind.TRAINING)
     scene = Scene(fleet, (), 10_000.0, 1, LEAST_LOSS)
     checks = min(600, 400_000 // (len(fleet) + 500))

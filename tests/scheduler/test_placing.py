@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from ledger import inventory
 from ledger.models import Allocation, CardSeat, CardShare, Hold, Node, Project
 from ledger.vocabulary import Form, HoldKind, JobState, ProjectRole, Refusal, Resource
 from scheduler import placing, snapshot
-from scheduler.models import Command, Decision
+from scheduler.models import Command, Decision, Preemption
 from tests import factories
 from tests.scheduler import flow
 
@@ -108,6 +109,28 @@ def test_a_job_over_its_quota_does_not_keep_the_next_from_the_card() -> None:
     assert flow.open_allocations(greedy) == []
     assert len(flow.open_allocations(modest)) == 1
     assert Decision.objects.get(job=greedy, attempt=None).reasons == [{Refusal.QUOTA: 1}]
+
+
+def test_nobody_is_stopped_by_a_plan_that_the_database_refused(settings: Any) -> None:
+    """On paper the greedy job has the free card, so that its project seems to borrow one and would lose its other job.
+    The database refuses the greedy job: the project holds what it is guaranteed and no more."""
+    settings.PREEMPT_MIN_RUN_S = 30
+    flow.world(cards=2)
+    speech = factories.project("speech", researcher=ProjectRole.MEMBER)
+    for project, amount, guaranteed in ((Project.objects.get(slug="vision"), 2000, 2000), (speech, 1500, 1000)):
+        grant = factories.grant(project, Resource.CARD_MILLI, amount)
+        grant.guaranteed = guaranteed
+        grant.save(update_fields=["guaranteed"])
+    runs = flow.long_job(asks=[CARD], project="speech")
+    flow.start(runs)
+    flow.grow_old()
+    # the plan's lower bound of its part of a card is within the quota, what the card counts for is not
+    greedy = flow.long_job(asks=[{"form": "container", "memory_mib": 16_000}], project="speech", priority=5)
+    flow.long_job(asks=[{**CARD, "cards_per_node": 2}])
+    told = placing.place_queued()
+    assert (told["stopped"], told["refused"]) == (0, {Refusal.QUOTA: 1})
+    assert not Preemption.objects.exists()
+    assert [len(flow.open_allocations(job)) for job in (runs, greedy)] == [1, 0]
 
 
 def test_a_job_of_a_project_that_is_over_does_not_keep_the_next_from_the_card() -> None:

@@ -12,7 +12,7 @@ from django.db.models import F
 from ledger.clock import database_now
 from ledger.models import Attempt, AuditEvent, Job, Project
 from ledger.vocabulary import JobState, Outcome, ProjectRole, Resource
-from scheduler import commands, placing, preempting, snapshot, standings
+from scheduler import commands, placing, preempt_preview, preempting, snapshot, standings
 from scheduler.ending import end_attempt
 from scheduler.models import Command, Decision, Preemption, PreemptionVictim
 from tests import factories
@@ -79,7 +79,7 @@ def test_the_stop_is_an_ordinary_one_and_both_sides_are_told() -> None:
     result = placing.place_queued()
     assert result["stopped"] == 1
     [row] = Preemption.objects.all()
-    assert (row.job_id, row.cause, row.rule, row.grace_s) == (job.pk, "guarantee", "fewest-victims/1", 20)
+    assert (row.job_id, row.cause, row.rule, row.grace_s) == (job.pk, "guarantee", "fewest-victims/2", 20)
     assert row.inputs["guaranteed"] == 2000
     assert row.inputs["searched_wholly"]
     assert row.kept_until - row.made_at == dt.timedelta(seconds=320)
@@ -112,7 +112,12 @@ def test_nobody_is_stopped_before_its_time_nor_twice_for_one_job() -> None:
     assert [placing.place_queued()["stopped"] for _ in range(3)] == [1, 0, 0]
 
 
-def test_a_stopped_job_is_tried_again_and_each_time_left_alone_for_twice_as_long() -> None:
+@pytest.mark.parametrize(("most", "safe_s"), [(14_400, 60), (45, 45), (0, 30)])
+def test_a_stopped_job_is_tried_again_and_each_time_left_alone_for_twice_as_long(
+    most: int, safe_s: int, settings: Any
+) -> None:
+    """But never for longer than an owner is to wait for its cards."""
+    settings.PREEMPT_MOST_RUN_S = most
     _two_halves(nodes=1)
     _fill(4)
     flow.grow_old()
@@ -124,9 +129,10 @@ def test_a_stopped_job_is_tried_again_and_each_time_left_alone_for_twice_as_long
     flow.finish(mine)
     flow.start(again)
     assert again.state == JobState.RUNNING
-    for ran, safe in ((59, True), (61, False)):
+    for ran, safe in ((safe_s - 2, True), (safe_s + 1, False)):
         Job.objects.filter(pk=again.pk).update(started_at=database_now() - dt.timedelta(seconds=ran))
-        [tenant] = [one for one in standings.tenants([again.project_id]) if one.job_id == again.pk]
+        known = standings.tenants([again.project_id], young=True)
+        [tenant] = [one for one in known if one.job_id == again.pk]
         assert (tenant.safe_until > database_now().timestamp()) is safe
 
 
@@ -188,10 +194,9 @@ def test_a_second_scheduler_with_the_same_choice_stops_nobody() -> None:
     _fill(4)
     flow.grow_old()
     job = flow.long_job(asks=[CARD])
-    proposal = preempting.preview(job)
-    assert proposal is not None
+    [choice], *_ = preempt_preview.choices_now(job)
+    proposal, tenants = choice.proposal, choice.tenants
     assert not Preemption.objects.exists()
-    tenants = {one.attempt_id: one for one in standings.tenants([Project.objects.get(slug="audio").pk])}
     done = [preempting.make_preemption(proposal=proposal, tenants=tenants, inputs={}) for _ in range(2)]
     assert done == [True, False]
     assert PreemptionVictim.objects.count() == 1
@@ -201,9 +206,8 @@ def test_a_victim_that_ends_by_itself_meanwhile_saves_the_others() -> None:
     _two_halves(nodes=1)
     _fill(4)
     flow.grow_old()
-    proposal = preempting.preview(flow.long_job(asks=[{**CARD, "cards_per_node": 2}]))
-    assert proposal is not None
-    tenants = {one.attempt_id: one for one in standings.tenants([Project.objects.get(slug="audio").pk])}
+    [choice], *_ = preempt_preview.choices_now(flow.long_job(asks=[{**CARD, "cards_per_node": 2}]))
+    proposal, tenants = choice.proposal, choice.tenants
     end_attempt(attempt_id=proposal.victims[0], outcome=Outcome.SUCCEEDED)
     assert not preempting.make_preemption(proposal=proposal, tenants=tenants, inputs={})
     assert Attempt.objects.filter(outcome=Outcome.PREEMPTED).count() == 0
@@ -225,6 +229,72 @@ def test_inference_has_training_stopped_that_may_be_and_never_the_reverse() -> N
     assert {row.cause for row in Preemption.objects.all()} == {"tier"}
     flow.grow_old(3600)
     assert placing.place_queued()["stopped"] == 0
+
+
+def test_a_guaranteed_owner_gets_its_half_back_from_inference_too_but_from_training_first() -> None:
+    ours, theirs = _two_halves()
+    serving = _fill(7, kind="inference")
+    training = _fill(1, kind="training")
+    flow.grow_old()
+    mine = [flow.long_job(asks=[CARD], kind="training") for _ in range(4)]
+    for _ in range(3):
+        flow.turn()
+    flow.start(*mine)
+    assert (_held(ours), _held(theirs)) == (4000, 4000)
+    assert _states(training) == [JobState.QUEUED]
+    assert sorted(_states(serving)) == [JobState.QUEUED] * 3 + [JobState.RUNNING] * 4
+    flow.grow_old(36_000)
+    flow.long_job(asks=[CARD], kind="training")
+    assert placing.place_queued()["stopped"] == 0  # what serves now is within the guarantee
+
+
+def test_inference_that_no_borrowed_card_helps_still_comes_before_work_that_may_be_stopped() -> None:
+    _two_halves(nodes=1)
+    _fill(2, kind="training")
+    own = _fill(2, kind="training", project="vision", preemptible=True)
+    flow.grow_old()
+    grant = Project.objects.get(slug="vision").quota_grants.get()
+    grant.guaranteed = 3000
+    grant.save(update_fields=["guaranteed"])
+    flow.long_job(asks=[CARD], kind="inference")  # within our guarantee, and nothing is borrowed
+    assert placing.place_queued()["stopped"] == 1
+    assert Preemption.objects.get().cause == "tier"
+    assert _states(own).count(JobState.STOPPING) == 1
+
+
+@pytest.mark.parametrize(("large", "stopped"), [(False, 0), (True, 1)])
+def test_a_share_counts_for_what_the_book_will_count_on_the_card_where_it_can_be(large: bool, stopped: int) -> None:
+    """A quarter of a large card is a whole small one, and our guarantee is half a card."""
+    flow.world(nodes=1, cards=2)
+    factories.node("large", cards=2, memory_mib=64_000)
+    other = factories.project("audio", researcher=ProjectRole.MEMBER)
+    grant = factories.grant(Project.objects.get(slug="vision"), Resource.CARD_MILLI, 8000)
+    grant.guaranteed = 500
+    grant.save(update_fields=["guaranteed"])
+    flow.start(*(flow.long_job(asks=[CARD], project=other.slug) for _ in range(4)))
+    flow.grow_old()
+    if not large:  # what is on the large cards has only just begun
+        Job.objects.filter(attempts__allocations__node__hostname="large").update(started_at=database_now())
+    flow.long_job(asks=[{**CARD, "memory_mib": 16_000}])
+    assert placing.place_queued()["stopped"] == stopped
+    for row in Preemption.objects.all():
+        assert (row.inputs["takes"], row.inputs["guaranteed"]) == (250, 500)
+
+
+def test_a_small_machine_is_within_a_guarantee_that_the_largest_is_not() -> None:
+    flow.world(nodes=1, cards=2)
+    factories.node("large", cards=4)
+    other = factories.project("audio", researcher=ProjectRole.MEMBER)
+    grant = factories.grant(Project.objects.get(slug="vision"), Resource.CARD_MILLI, 8000)
+    grant.guaranteed = 2000
+    grant.save(update_fields=["guaranteed"])
+    flow.start(*(flow.long_job(asks=[CARD], project=other.slug) for _ in range(6)))
+    flow.grow_old()
+    mine = flow.long_job(asks=[{"form": "whole"}])
+    assert placing.place_queued()["stopped"] == 2
+    flow.turn()
+    flow.start(mine)
+    assert [row.node.hostname for row in flow.open_allocations(mine)] == ["n1"]
 
 
 def test_nobody_is_stopped_for_a_job_that_no_limit_would_let_start() -> None:

@@ -48,6 +48,14 @@ def test_a_guarantee_or_a_weight_counts_and_what_is_held_by_world(guaranteed: in
     assert (simulated.guaranteed, simulated.weight) == (guaranteed, weight)
 
 
+def test_what_inference_holds_is_told_apart() -> None:
+    flow.world()
+    _grant(1_000)
+    flow.start(flow.long_job(asks=[CARD], kind="inference"), flow.long_job(asks=[CARD], kind="training"))
+    _, simulated = standings.read()
+    assert (simulated.held, simulated.serving) == (2_000, 1_000)
+
+
 def test_usage_counts_half_after_its_half_life(settings: Any) -> None:
     settings.FAIR_SHARE_HALF_LIFE_HOURS = 24.0
     flow.world()

@@ -99,7 +99,7 @@ class World:
             found = self.about[kind].get(which, self.about[kind]["own"])
             return reverse(f"api:{name}", args=found if isinstance(found, list) else [found]).removeprefix("/api/v1/")
         ids = {
-            **{n: self.jobs for n in ("job", "job-cancel", "job-log", "job-logs")},
+            **{n: self.jobs for n in ("job", "job-cancel", "job-log", "job-logs", "job-preemption")},
             "hold-end": self.holds,
             "node": {"own": self.node.pk, "none": NOWHERE_ID},
         }

@@ -36,7 +36,7 @@ class Pool:
             _with(view, [s for s in self.stays if s.node_id == view.id and s.job_id not in gone]) for view in self.empty
         ]
 
-    def propose(self, checks: int = 100_000, victims: int = 64) -> Proposal | None:
+    def propose(self, checks: int = 100_000, victims: int = 64, promised: int = 0) -> Proposal | None:
         fleet = Fleet(self.nodes())
         shares = Shares(self.standings, fleet.capacity())
         before = list(fleet.views)
@@ -48,29 +48,66 @@ class Pool:
             stays=self.stays,
             shares=shares,
             terms=Terms(victims, checks),
+            promised=promised,
         )
         assert fleet.views == before
         return found
 
-    def fits(self, gone: Collection[int]) -> bool:
-        snap = fleets.snapshot(self.nodes(gone), self.job, at=AT)
-        return any(placeable(snap, self.job, number) for number in range(len(self.job.asks)))
+    def fits(self, gone: Collection[int], within: int | None = None) -> bool:
+        """Whether the job finds its nodes; such as count for so many milli-cards together, where that is said."""
+        views = self.nodes(gone)
+        for number, ask in enumerate(self.job.asks):
+            for chosen in combinations(views, ask.nodes) if within is not None else [tuple(views)]:
+                if placeable(fleets.snapshot(chosen, self.job, at=AT), self.job, number) and (
+                    within is None or self.counts(ask, chosen) <= within
+                ):
+                    return True
+        return False
+
+    def helps(self, gone: Collection[int]) -> bool:
+        return self.fits(gone, self.left() if self.cause is Cause.GUARANTEE else None)
+
+    def counts(self, ask: Ask, views: Sequence[NodeView]) -> int:
+        """Milli-cards of the ask on nodes that have cards of one size each."""
+        if ask.form is fleets.AskForm.WHOLE:
+            return sum(1000 * len(view.cards) for view in views)
+        sizes = [view.cards[0].memory_mib for view in views]
+        each = [-(-1000 * (ask.memory_mib or size) // size) for size in sizes]
+        return sum(ask.cards_per_node * milli for milli in each)
 
     def milli(self, tenant: Tenant) -> int:
+        size = {card.id: card.memory_mib for view in self.empty for card in view.cards}
         return sum(
-            1000 * (hi - lo) // 16
+            -(-1000 * (hi - lo) // size[card])
             for s in self.stays
             if s.job_id == tenant.job_id
-            for _, m, _ in s.cards
+            for card, m, _ in s.cards
             for lo, hi in m
         )
+
+    def serving(self, project: int) -> int:
+        """Milli-cards of its inference."""
+        return sum(
+            self.milli(one)
+            for one in self.tenants
+            if one.project_id == project and one.kind is JobKind.INFERENCE and not one.closing
+        )
+
+    def left(self) -> int:
+        """What is left of the guarantee of the job's project."""
+        own = {one.project_id: one for one in self.standings}[self.job.project_id]
+        return own.guaranteed - own.held
 
     def lawful(self, chosen: Sequence[Tenant]) -> bool:
         """Written from the rules, not from the engine."""
         own = {one.project_id: one for one in self.standings}
         for project, standing in own.items():
             taken = sum(self.milli(one) for one in chosen if one.project_id == project)
+            serving = [one for one in chosen if one.project_id == project and one.kind is JobKind.INFERENCE]
+            stopped = sum(map(self.milli, serving))
             if taken and project != self.job.project_id and standing.held - taken < standing.guaranteed:
+                return False
+            if stopped and project != self.job.project_id and self.serving(project) - stopped < standing.guaranteed:
                 return False
         return all(self.eligible(one) for one in chosen)
 
@@ -80,19 +117,24 @@ class Pool:
         serving = one.kind is JobKind.INFERENCE
         if self.cause is Cause.TIER:
             return one.preemptible and not serving and one.priority <= self.job.priority
-        return one.project_id != self.job.project_id and (not serving or self.job.kind is JobKind.INFERENCE)
+        return one.project_id != self.job.project_id
 
     def fewest(self) -> tuple[int, int] | None:
-        """By trying every set: how many go and what they lose. None: nobody must go, or it would not help."""
+        """By trying every set: how many go and what they lose. None: nobody must go, or it would not help. Inference
+        goes only where the others would not do."""
         leaving = {one.job_id for one in self.tenants if one.closing}
         if self.fits(leaving):
             return None
         able = [one for one in self.tenants if self.eligible(one)]
+        others = [one for one in able if one.kind is not JobKind.INFERENCE]
+        return self._fewest(others, leaving) or self._fewest(able, leaving)
+
+    def _fewest(self, able: Sequence[Tenant], leaving: Collection[int]) -> tuple[int, int] | None:
         for number in range(1, len(able) + 1):
             lost = [
                 sum(self.milli(one) * int(AT - one.since) for one in chosen)
                 for chosen in combinations(able, number)
-                if self.lawful(chosen) and self.fits(leaving | {one.job_id for one in chosen})
+                if self.lawful(chosen) and self.helps({*leaving, *(one.job_id for one in chosen)})
             ]
             if lost:
                 return number, min(lost)
@@ -118,8 +160,13 @@ def _with(view: NodeView, here: Sequence[Stay]) -> NodeView:
 
 def some_pool(seed: int) -> Pool:
     dice = Random(seed)
+    mixed = dice.random() < 0.5
     empty = [
-        fleets.node(number, dice.choice((2, 3, 4, 4)), leaf=dice.choice(("l1", "l2")))
+        fleets.node(
+            number,
+            fleets.cards_of(number, [dice.choice((16, 16, 32)) if mixed else 16] * dice.choice((2, 3, 4, 4))),
+            leaf=dice.choice(("l1", "l2")),
+        )
         for number in range(1, dice.choice((2, 3, 4)) + 1)
     ]
     free = {view.id: [card.id for card in view.cards] for view in empty}
@@ -193,4 +240,7 @@ def _some_claimant(dice: Random) -> JobView:
 
 def _some_standing(dice: Random, pool: Pool, project: int) -> Standing:
     held = sum(pool.milli(one) for one in pool.tenants if one.project_id == project and not one.closing)
-    return Standing(project, False, dice.choice((0, 0, 0, held // 2, 2000)), None, 1, held, 0)
+    guaranteed = dice.choice((0, 0, 0, held // 2, 2000))
+    if project == pool.job.project_id:
+        guaranteed = held + dice.choice((250, 1000, 2000, 4000, 8000, 8000))
+    return Standing(project, False, guaranteed, None, 1, held, 0, pool.serving(project))
