@@ -19,10 +19,12 @@ from ledger.clock import database_now
 from ledger.models import Allocation, Attempt, Job, User
 from ledger.vocabulary import AllocationState, AttemptState, JobState, Outcome
 
-LONG_COLUMNS = ("asks", "labels", "zones", "like", "environment", "command", "data_paths")
+OF_JOB = ("project", "state", "message", "cancel_reason")  # what is read of it, and of its attempts, as it ends
+OF_ATTEMPT = ("job", "n", "state", "outcome")
 MAX_ATTEMPTS = 3  # that a machine has failed; what was stopped for others is no failure
 RETRIED = frozenset({Outcome.HARDWARE, Outcome.LOST, Outcome.PREEMPTED})
 MOST_PREEMPTED = 50  # times; each time it runs longer before it can be stopped again, so that none comes near it
+Move = tuple[Job, str, str, str]  # from one state to another, and the verb that tells of it
 FINAL_STATE = {
     Outcome.SUCCEEDED: JobState.SUCCEEDED,
     Outcome.CANCELLED: JobState.CANCELLED,
@@ -57,7 +59,7 @@ def activate_many(allocation_ids: Sequence[int]) -> list[int]:
     ready = {a.job_id for a in waiting if a.pk in set(complete)}
     started = [job for job in jobs if job.pk in ready and job.state == JobState.STARTING]
     Job.objects.filter(pk__in=[job.pk for job in started]).update(state=JobState.RUNNING, started_at=now)
-    _audit_moves([(job, JobState.RUNNING, "job.started") for job in started], now)
+    _audit_moves([(job, JobState.STARTING, JobState.RUNNING, "job.started") for job in started], now)
     return complete
 
 
@@ -119,9 +121,8 @@ def begin_close_many(
     wanted = {ending.attempt_id: ending for ending in endings}
     job_ids = Attempt.objects.filter(pk__in=wanted).values("job_id")
     jobs = {job.pk: job for job in _locked(Job.objects.filter(pk__in=job_ids))}
-    attempts = list(
-        Attempt.objects.filter(pk__in=wanted).exclude(state__in=[AttemptState.STOPPING, AttemptState.ENDED])
-    )
+    live = Attempt.objects.filter(pk__in=wanted).exclude(state__in=[AttemptState.STOPPING, AttemptState.ENDED])
+    attempts = list(live.only(*OF_ATTEMPT))
     now = database_now()
     moves = []
     for attempt in attempts:
@@ -136,20 +137,23 @@ def begin_close_many(
     Allocation.objects.filter(attempt__in=attempts, state__in=[AllocationState.OPENING, AllocationState.ACTIVE]).update(
         state=AllocationState.CLOSING, closing_at=now
     )
-    audit.record_many(
-        audit.row(
-            actor=actor,
-            via=via,
-            verb="job.stopping",
-            target=job,
-            project=job.project_id,
-            before={"state": before},
-            after={"state": job.state, "outcome": e.outcome, "exit_code": e.exit_code, "attempt": attempt.n},
-            reason=e.message,
-            request_id=request_id,
-            at=now,
-        )
-        for job, before, attempt, e in moves
+    audit.record_alike(
+        [
+            {
+                "target_id": job.pk,
+                "project_id": job.project_id,
+                "before": {"state": before},
+                "after": {"state": job.state, "outcome": e.outcome, "exit_code": e.exit_code, "attempt": attempt.n},
+                "reason": e.message[:500],
+            }
+            for job, before, attempt, e in moves
+        ],
+        target=Job,
+        verb="job.stopping",
+        actor_id=actor.pk if actor else None,
+        via=via,
+        request_id=request_id,
+        at=now,
     )
     closing = Allocation.objects.filter(attempt__in=attempts, state=AllocationState.CLOSING)
     return list(closing.only("attempt_id", "driver", "state").order_by("pk"))
@@ -194,18 +198,19 @@ def _end_jobs(ended: Sequence[tuple[Job, Attempt]], now: dt.datetime) -> None:
         .order_by("closing_at")
     )
     again = _tried_again([(job, attempt) for job, attempt in ended if not job.cancel_reason])
-    moves: list[tuple[Job, JobState, str]] = []
+    moves: list[Move] = []
     for job, attempt in ended:
-        outcome = Outcome(attempt.outcome)
         before = job.state
         if job.pk in again:
             job.state, job.queued_at, job.started_at, job.placed_at = JobState.QUEUED, now, None, None
-            moves.append((_as_before(job, before), JobState.QUEUED, "job.requeued"))
+            moves.append((job, before, job.state, "job.requeued"))
         else:
-            final = JobState.CANCELLED if job.cancel_reason else FINAL_STATE.get(outcome, JobState.FAILED)
-            job.state, job.ended_at = final, closing[attempt.pk]
-            moves.append((_as_before(job, before), final, f"job.{final}"))
-    _write([job for job, _ in ended], ("state", "queued_at", "started_at", "placed_at", "ended_at"))
+            outcome = Outcome(attempt.outcome)
+            job.state = JobState.CANCELLED if job.cancel_reason else FINAL_STATE.get(outcome, JobState.FAILED)
+            job.ended_at = closing[attempt.pk]
+            moves.append((job, before, job.state, f"job.{job.state}"))
+    _write([job for job, _ in ended if job.pk in again], ("state", "queued_at", "started_at", "placed_at"))
+    _write([job for job, _ in ended if job.pk not in again], ("state", "ended_at"))
     _audit_moves(moves, now)
 
 
@@ -231,24 +236,21 @@ def _tried_again(ended: Sequence[tuple[Job, Attempt]]) -> set[int]:
     }
 
 
-def _as_before(job: Job, state: str) -> Job:
-    """A light stand-in with the old state, for the audit row."""
-    return Job(pk=job.pk, project_id=job.project_id, state=state)
-
-
-def _audit_moves(moves: Sequence[tuple[Job, JobState, str]], now: dt.datetime) -> None:
-    audit.record_many(
-        audit.row(
-            actor=None,
-            via="task",
-            verb=verb,
-            target=job,
-            project=job.project_id,
-            before={"state": job.state},
-            after={"state": state},
-            at=now,
-        )
-        for job, state, verb in moves
+def _audit_moves(moves: Sequence[Move], now: dt.datetime) -> None:
+    audit.record_alike(
+        [
+            {
+                "target_id": job.pk,
+                "project_id": job.project_id,
+                "verb": verb,
+                "before": {"state": before},
+                "after": {"state": after},
+            }
+            for job, before, after, verb in moves
+        ],
+        target=Job,
+        via="task",
+        at=now,
     )
 
 
@@ -258,12 +260,12 @@ def _lock_for(allocation_ids: Sequence[int]) -> tuple[list[Job], list[Attempt]]:
     attempt_ids = set(Allocation.objects.filter(pk__in=allocation_ids).values_list("attempt_id", flat=True))
     job_ids = Attempt.objects.filter(pk__in=attempt_ids).values("job_id")
     jobs = _locked(Job.objects.filter(pk__in=job_ids))
-    return jobs, list(Attempt.objects.filter(pk__in=attempt_ids).order_by("pk"))
+    return jobs, list(Attempt.objects.filter(pk__in=attempt_ids).only(*OF_ATTEMPT).order_by("pk"))
 
 
 def _locked(jobs: models.QuerySet[Job]) -> list[Job]:
-    """Under their locks, in order, without what is long to read and not needed to end them."""
-    return list(jobs.defer(*LONG_COLUMNS).order_by("pk").select_for_update(no_key=True))
+    """Under their locks, in order."""
+    return list(jobs.only(*OF_JOB).order_by("pk").select_for_update(no_key=True))
 
 
 def lock_job(job_id: int) -> tuple[Job, Attempt | None]:

@@ -79,7 +79,7 @@ def _awaited(allocation: Allocation) -> bool:
     return allocation.state == AllocationState.OPENING or allocation.attempt.state == AttemptState.UNKNOWN
 
 
-def _chunks(items: Sequence[T], size: int = 50) -> Iterator[Sequence[T]]:
+def _chunks(items: Sequence[T], size: int = 200) -> Iterator[Sequence[T]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]
 
