@@ -31,15 +31,7 @@ FADED = """() => Promise.all(document.getAnimations()
   .map((one) => one.finished.catch(() => {})))"""
 ALONE = {"resultTypes": ["violations"]}  # what passes is not described
 THEMES: dict[str, list[str]] = {"light": [], "dark": ["color-contrast"]}  # rules to look at, empty = all
-RESEARCHERS = (
-    "/jobs/",
-    "/account/",
-    "/books/",
-    "/help/",
-    "/departments/",
-    "/reclaim/",
-    "/rights/",
-)  # pages that differ for a researcher
+RESEARCHERS = ("/jobs/", "/account/", "/books/", "/help/", "/departments/")  # pages that differ for a researcher
 LOOKED = {"admin": 20, "researcher": 5}
 
 
