@@ -1,5 +1,5 @@
 """What single people may do beyond their roles for a time, and what single people are told. An odd grant is never changed
-but ended early, once; nor is it deleted, so that its number never stands for another."""
+but ended early, once."""
 
 import django.contrib.postgres.constraints
 import django.contrib.postgres.fields.ranges
@@ -12,7 +12,7 @@ import ledger.vocabulary
 STAYS = """
 CREATE FUNCTION ledger_odd_grant_stays() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  IF TG_OP = 'UPDATE' AND OLD.withdrawn_at IS NULL AND NEW.withdrawn_at IS NOT NULL
+  IF OLD.withdrawn_at IS NULL AND NEW.withdrawn_at IS NOT NULL
      AND lower(NEW.period) = lower(OLD.period) AND upper(NEW.period) < upper(OLD.period)
      AND upper(OLD.period) > clock_timestamp()
      AND upper(NEW.period) >= clock_timestamp() - interval '1 minute'
@@ -23,7 +23,7 @@ BEGIN
   RAISE EXCEPTION 'odd grant % stays as it is; it may be ended early, once', OLD.id
     USING ERRCODE = 'check_violation', CONSTRAINT = 'odd_grant_stays';
 END $$;
-CREATE TRIGGER odd_grant_stays BEFORE UPDATE OR DELETE ON ledger_oddgrant FOR EACH ROW
+CREATE TRIGGER odd_grant_stays BEFORE UPDATE ON ledger_oddgrant FOR EACH ROW
   EXECUTE FUNCTION ledger_odd_grant_stays();
 """
 STAYS_BACK = "DROP TRIGGER odd_grant_stays ON ledger_oddgrant; DROP FUNCTION ledger_odd_grant_stays();"

@@ -52,7 +52,7 @@ class OddGrantQuerySet(models.QuerySet["OddGrant"]):
 
 class OddGrant(models.Model):
     """A person operates one zone, or audits one department and those below it, during a period. It is never changed but
-    ended early (migration 0021 holds it to that): then `withdrawn_at` is the end of the period."""
+    ended early (migration 0024 holds it to that): then `withdrawn_at` is the end of the period."""
 
     user = models.ForeignKey(User, on_delete=models.PROTECT, related_name="odd_grants", db_index=False)
     kind = models.CharField(max_length=16, choices=[(k, k) for k in OddGrantKind])

@@ -3,6 +3,7 @@ that breaks the content policy, and on a narrow screen no sideways scrolling."""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,7 +11,10 @@ from urllib.parse import urlsplit
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from ledger.models import User
+from ledger import letters, odd_grants
+from ledger.acts import Act
+from ledger.clock import database_now
+from ledger.models import Department, User
 from portal.management.commands.screenshots import settle
 from portal.sample_pages import sample_addresses
 from scheduler.zone_proposals import propose_list
@@ -27,13 +31,13 @@ FADED = """() => Promise.all(document.getAnimations()
   .map((one) => one.finished.catch(() => {})))"""
 ALONE = {"resultTypes": ["violations"]}  # what passes is not described
 THEMES: dict[str, list[str]] = {"light": [], "dark": ["color-contrast"]}  # rules to look at, empty = all
-RESEARCHERS = ("/jobs/", "/account/", "/books/", "/help/")  # pages that differ for a researcher
+RESEARCHERS = ("/jobs/", "/account/", "/books/", "/help/", "/departments/")  # pages that differ for a researcher
 LOOKED = {"admin": 20, "researcher": 5}
 
 
 @pytest.fixture
 def world(people: dict[str, User], turn: Callable[[], None]) -> dict[str, User]:
-    """One of everything: a running job, a waiting one, an ended one, a zone plan."""
+    """One of everything: a running job, a waiting one, an ended one, a zone plan, extra rights and their letters."""
     factories.node("n1", cards=4, block=2)
     factories.node("real", cards=1, simulated=False)
     factories.job(people["researcher"], name="short")
@@ -46,6 +50,11 @@ def world(people: dict[str, User], turn: Callable[[], None]) -> dict[str, User]:
     factories.node("n2", cards=1)
     proposal = propose_list(hostnames=["n2"], to_zone=factories.zone("elsewhere"))
     make_plan(proposal=proposal, reason="more room there", actor=people["admin"], via="test")
+    act, soon = Act(people["admin"], "test", "night shift of the whole month"), database_now() + dt.timedelta(days=2)
+    research = Department.objects.get(slug="research")
+    for user, place in (("member", factories.zone()), ("member", research), ("researcher", research)):
+        odd_grants.give(user=people[user], place=place, until=soon, act=act)
+    letters.write_due()
     return people
 
 

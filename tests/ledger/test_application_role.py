@@ -44,6 +44,8 @@ NEVER_DELETED = [
     "scheduler_jobpolicy",
     "scheduler_policyversion",
     "scheduler_policyuse",
+    "ledger_oddgrant",
+    "ledger_letter",
 ]
 FORBIDDEN = [
     *(f"{verb} {table}" for table in NEVER_DELETED for verb in ("DELETE FROM", "TRUNCATE")),
@@ -51,6 +53,7 @@ FORBIDDEN = [
     "UPDATE ledger_cardshare SET memory_mib = memory_mib",
     "UPDATE ledger_receipt SET took_s = 0",
     "UPDATE ledger_notice SET kind = 'over'",
+    "UPDATE ledger_letter SET kind = 'invited'",
     "UPDATE scheduler_promise SET verdict = 'later'",
     "UPDATE scheduler_policyuse SET lines = '[]'",
     "UPDATE ledger_auditevent SET reason = 'nothing to see'",
