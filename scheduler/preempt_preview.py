@@ -158,7 +158,7 @@ def choices_now(job: Job | None = None) -> Looked:
     first += [one for one in (job,) if one is not None and one.pk not in known | claimed]
     over = over_quota(first)
     for _ in range(ROUNDS):
-        snap = snapshot.read(first, over.keys())
+        snap = snapshot.read(first, over)
         desk = _desk(snap)
         refused = over_when_committed(snap, desk.decide_all(snap.jobs))
         if not refused:

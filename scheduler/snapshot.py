@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from types import MappingProxyType
 from typing import Any
 
 from django.db import connection
@@ -30,6 +31,7 @@ from scheduler.stays import Stays
 from scheduler.workload import Learnt
 
 QUEUE_LIMIT = 10_000  # jobs looked at in one tick
+NOTHING: Mapping[int, Any] = MappingProxyType({})
 Held = dict[int, frozenset[int | None]]  # by node its held cards, None for the node itself
 HOLDS = """
 SELECT coalesce(h.node_id, s.node_id), h.card_id FROM ledger_hold h
@@ -55,6 +57,7 @@ class Inventory:
     learnt: Learnt = field(default_factory=Learnt)  # the workload that the fleet is priced by
     durations: Durations = field(default_factory=Durations)
     stays: Stays = field(default_factory=Stays)
+    sizes: tuple[dict[int, NodeView], dict[str, int]] | None = None  # card_sizes, and of which nodes
 
 
 _kept = Inventory()
@@ -141,6 +144,17 @@ def fleet_of(nodes: Sequence[NodeView]) -> Fleet:
     return _kept.fleet
 
 
+def card_sizes() -> Mapping[str, int]:
+    """By model, how many MiB the largest of its cards has, as of the last node_views(); empty before the first."""
+    if _kept.sizes is None or _kept.sizes[0] is not _kept.empty:
+        found: dict[str, int] = {}
+        for view in _kept.empty.values():
+            for card in view.cards:
+                found[card.model] = max(card.memory_mib, found.get(card.model, 0))
+        _kept.sizes = _kept.empty, found
+    return _kept.sizes[1]
+
+
 def live_shares() -> list[Share]:
     """Every share that node_views() last knew of."""
     return [share for shares in _kept.live.shares.values() for share in shares]
@@ -214,9 +228,19 @@ class QueuedJob:
     view: JobView
 
 
-def job_view(job: Job | QueuedJob, over_quota: bool = False) -> JobView:
-    if isinstance(job, QueuedJob):
-        return replace(job.view, over_quota=True) if over_quota else job.view
+NoRoom = Collection[tuple[int, str]]  # asks by number and models of card, as JobView.shut tells them
+
+
+def job_view(job: Job | QueuedJob, no_room: NoRoom = ()) -> JobView:
+    view = job.view if isinstance(job, QueuedJob) else _view(job)
+    if not no_room:
+        return view
+    if all((number, "") in no_room for number in range(len(view.asks))):
+        return replace(view, over_quota=True)
+    return replace(view, no_room=frozenset(no_room))
+
+
+def _view(job: Job) -> JobView:
     first = job.asks[0] if job.asks else {}
     nodes, cards = first.get("nodes", 1), first.get("cards_per_node", 1)
     like = kin(job.simulated, job.by_id or 0, job.kind, job.name, nodes, cards)
@@ -235,7 +259,6 @@ def job_view(job: Job | QueuedJob, over_quota: bool = False) -> JobView:
         submitted_at=job.submitted_at.timestamp(),
         simulated=job.simulated,
         key_work=job.key_work,
-        over_quota=over_quota,
         reproducible=job.reproducible,
         like=_like(job.like),
         warm=warm.warm_nodes([(job.data_paths, job.image)])[0],
@@ -312,7 +335,8 @@ def _labels(text: str) -> frozenset[str]:
     return frozenset(json.loads(text))
 
 
-def read(jobs: Iterable[Job | QueuedJob], over_quota: Container[int] = frozenset()) -> Snapshot:
+def read(jobs: Iterable[Job | QueuedJob], no_room: Mapping[int, NoRoom] = NOTHING) -> Snapshot:
+    """`no_room` by job, as quota.over_quota tells it."""
     now = database_now()
     reserves = HeadroomReserve.objects.filter(period__contains=now)
     nodes = node_views()
@@ -320,7 +344,7 @@ def read(jobs: Iterable[Job | QueuedJob], over_quota: Container[int] = frozenset
         at=now.timestamp(),
         seed=1,
         nodes=nodes,
-        jobs=tuple(job_view(job, job.pk in over_quota) for job in jobs),
+        jobs=tuple(job_view(job, no_room.get(job.pk, ())) for job in jobs),
         reserves=tuple(Reserve(zone_id=r.zone_id, model=r.model, mib=r.mib) for r in reserves),
         demand=_kept.learnt.demand,
         workload=_kept.learnt.version,
