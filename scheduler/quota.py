@@ -204,23 +204,26 @@ class Promised:
     def __init__(self, jobs: Collection[JobView]) -> None:
         self._limits = Limits({job.project_id for job in jobs})
         self._facts = self._limits.facts(job.id for job in jobs)
+        self._known: dict[tuple[Any, ...], NoRoom] = {}
 
-    def has_room(self, job: JobView) -> bool:
-        return self._needs(job) is not None
+    def no_room(self, job: JobView) -> NoRoom:
+        who, walltime_s = self._facts.get(job.id, NOBODY)
+        alike = job.project_id, job.asks, job.cpu_milli, job.host_memory_mib, who, walltime_s
+        if alike not in self._known:
+            self._known[alike] = self._limits.no_room(job, who, walltime_s)
+        return self._known[alike]
 
-    def take(self, job: JobView) -> None:
-        """What its first ask takes for which there is room; nothing where there is none for any."""
-        needs = self._needs(job)
-        for limit in self._limits.of(job.project_id, self._who(job)[0]) if needs else ():
-            limit.left -= limit.takes(needs or {})
-
-    def _who(self, job: JobView) -> Facts:
-        return self._facts.get(job.id, NOBODY)
-
-    def _needs(self, job: JobView) -> Needs | None:
-        who, walltime_s = self._who(job)
-        every = (needs_of(job, ask, walltime_s) for ask in job.asks)
-        return next((one for one in every if not self._limits.first_without_room(job.project_id, who, one)), None)
+    def take(self, job: JobView, ask_index: int, model: str) -> None:
+        """What this ask takes on cards of a model, "" = of any, if there is room for it."""
+        no_room = self.no_room(job)
+        if (ask_index, "") in no_room or (ask_index, model) in no_room:
+            return
+        who, walltime_s = self._facts.get(job.id, NOBODY)
+        ask = replace(job.asks[ask_index], model=job.asks[ask_index].model or model)
+        needs = needs_of(job, ask, walltime_s, snapshot.card_sizes().get(ask.model, 0))
+        for limit in self._limits.of(job.project_id, who):
+            limit.left -= limit.takes(needs)
+        self._known.clear()
 
 
 def at_least(job: JobView, ask: Ask, walltime_s: int = 0, card_mib: int = 0) -> dict[Resource, int]:

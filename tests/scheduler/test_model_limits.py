@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
+from django.db.models import F
 
 from ledger.clock import database_now
-from ledger.models import DepartmentCeiling, Job, Project
+from ledger.models import Department, DepartmentCeiling, Job, Project
 from ledger.vocabulary import JobState, ProjectRole, Refusal, Resource
 from scheduler import placing, quota, snapshot, whatif
-from scheduler.models import Decision
+from scheduler.durations import Durations
+from scheduler.models import Decision, Preemption
 from tests import factories
 from tests.scheduler import flow
 
@@ -108,3 +111,66 @@ def test_a_slice_is_cut_from_the_model_that_has_room() -> None:
     placing.place_queued()
     job.refresh_from_db()
     assert job.state == JobState.STARTING
+
+
+def _guarantees(vision: int, audio: int = 0) -> None:
+    factories.project("audio", researcher=ProjectRole.MEMBER)
+    Project.objects.filter(slug="audio").update(department=Department.objects.create(slug="x", title="X"))
+    for slug, guaranteed in (("vision", vision), ("audio", audio)):
+        grant = factories.grant(Project.objects.get(slug=slug), Resource.CARD_MILLI, 64_000)
+        grant.guaranteed = guaranteed
+        grant.save(update_fields=["guaranteed"])
+
+
+def _fill(*models: str, **values: Any) -> list[Job]:
+    filling = [flow.long_job(**{"project": "audio", "asks": [{**CARD, "model": one}], **values}) for one in models]
+    flow.start(*filling)
+    flow.grow_old()
+    return filling
+
+
+def test_nobody_is_stopped_for_cards_of_a_model_above_its_limit(settings: Any) -> None:
+    settings.PREEMPT_MIN_RUN_S = 30
+    _two_models()
+    _guarantees(vision=1000)
+    filling = _fill("A100", "H100")
+    _ceiling("A100", 0)
+    job = flow.long_job(asks=[{**CARD, "model": "A100"}, {**CARD, "model": "H100"}])
+    placing.place_queued()
+    made = Preemption.objects.get()
+    assert (made.job_id, made.ask_index) == (job.pk, 1)
+    assert list(made.victims.values_list("attempt__job", flat=True)) == [filling[1].pk]
+    flow.turn()
+    flow.start(job)
+    assert job.state == JobState.RUNNING
+
+
+def test_the_next_job_is_given_what_the_limit_of_a_model_leaves_it(settings: Any) -> None:
+    """Each alone has room for a card of the first model, both together have not."""
+    settings.PREEMPT_MIN_RUN_S = 30
+    _two_models(cards=2)
+    _guarantees(vision=2000)
+    _fill("A100", "A100", "H100", "H100")
+    _ceiling("A100", 1000)
+    jobs = [flow.long_job(asks=[{**CARD, "model": "A100"}, {**CARD, "model": "H100"}]) for _ in range(2)]
+    placing.place_queued()
+    made = Preemption.objects.order_by("job").values_list("job", "ask_index")
+    assert list(made) == [(jobs[0].pk, 0), (jobs[1].pk, 1)]
+
+
+def test_a_wish_that_counts_later_does_not_hide_a_like_job_of_which_it_counts_now(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shorter is looked at first: its first wish is for what its own project holds, its second does not count
+    yet."""
+    settings.PREEMPT_MIN_RUN_S = 30
+    monkeypatch.setattr(Durations, "expected", lambda self, like, limit: (float(limit), None))
+    _two_models()
+    _guarantees(vision=2000)
+    _fill("H100", project="vision")
+    _fill("A100")
+    asks = [{**CARD, "model": "H100"}, {**CARD, "model": "A100", "after_s": 600}]
+    old, young = (flow.long_job(asks=asks, walltime_s=walltime_s) for walltime_s in (90_000, 60))
+    Job.objects.filter(pk=old.pk).update(submitted_at=F("submitted_at") - dt.timedelta(seconds=700))
+    placing.place_queued()
+    assert list(Preemption.objects.values_list("job_id", flat=True)) == [old.pk], young.pk
