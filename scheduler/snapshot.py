@@ -270,28 +270,30 @@ def _view(job: Job) -> JobView:
 
 
 # after what a job is like, in the order of JobView's fields
-QUEUED = """
+JOBS = """
 SELECT j.by_id, j.kind, j.name, j.walltime_s, nullif(j.data_paths, '[]')::text, j.image, j.like::text, j.zones,
     j.id, j.project_id, j.asks::text, j.cpu_milli, j.host_memory_mib, j.interconnect, j.distance, j.labels::text,
     j.priority, extract(epoch FROM j.submitted_at)::float8, j.simulated, j.key_work, false, j.reproducible
 FROM ledger_job j JOIN ledger_project p ON p.id = j.project_id
 WHERE j.state = 'queued' AND j.held_at IS NULL AND p.state = 'active'
-ORDER BY j.priority DESC, j.queued_at, j.id LIMIT %s
 """
 # With those that cards are kept for, wherever they stand: a plan without them would give the cards away. By their keys
 # before anything else is asked of them: the planner takes a queue to be as short as it once was, and would read it all.
-CLAIMANTS = "ARRAY(SELECT job_id FROM scheduler_preemption WHERE kept_until > clock_timestamp())"
-HEADS = f"""
-WITH few AS MATERIALIZED (
-    SELECT * FROM ledger_job WHERE id = ANY ((SELECT ledger_queue_heads(%s, %s) || {CLAIMANTS})::bigint[])
-){QUEUED.replace("FROM ledger_job j", "FROM few j")}"""  # noqa: S608
+CLAIMANTS = """claimant AS MATERIALIZED (SELECT * FROM ledger_job
+    WHERE id = ANY (ARRAY(SELECT job_id FROM scheduler_preemption WHERE kept_until > clock_timestamp())))"""
+EVERY = f"""({JOBS} AND j.id NOT IN (SELECT id FROM claimant) ORDER BY j.priority DESC, j.queued_at, j.id LIMIT %s)
+UNION ALL {JOBS.replace("FROM ledger_job j", "FROM claimant j")}"""  # noqa: S608
+QUEUED = f"WITH {CLAIMANTS} {EVERY}"
+HEADS = f"""WITH {CLAIMANTS}, few AS MATERIALIZED (
+    SELECT * FROM ledger_job WHERE id = ANY ((SELECT ledger_queue_heads(%s, %s))::bigint[])
+) {EVERY.replace("FROM ledger_job j", "FROM few j")}"""  # noqa: S608
 MOST_KINDS = 2_000
 
 
 def queued_jobs(limit: int = QUEUE_LIMIT, heads: int | None = None) -> list[QueuedJob]:
-    """Queued jobs that nobody holds back, of projects that take work; of each priority those that came first, or with
-    `heads` the first so many of those that ask for the same in one project. In which order they are looked at is the
-    engine's."""
+    """Queued jobs that nobody holds back, of projects that take work: those that cards are kept for, and of each
+    priority those that came first, or with `heads` the first so many of those that ask for the same in one project. In
+    which order they are looked at is the engine's."""
     with connection.cursor() as cursor:
         cursor.execute(*((QUEUED, [limit]) if heads is None else (HEADS, [heads, MOST_KINDS, limit])))
         rows = cursor.fetchall()
