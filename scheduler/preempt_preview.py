@@ -151,14 +151,15 @@ def of_desk(desk: Desk, reserves: Sequence[Reserve]) -> Looked:
 
 def choices_now(job: Job | None = None) -> Looked:
     """For the first waiting jobs, and for this one if it waits."""
-    claimed = {claim.job_id for claim in standings.claims()}
+    claims = standings.claims()
+    claimed = {claim.job_id for claim in claims}
     first = list(waiting()[:MOST_AHEAD])
     known = {one.pk for one in first}
     first += [one for one in waiting().filter(pk__in=claimed) if one.pk not in known]
     first += [one for one in (job,) if one is not None and one.pk not in known | claimed]
-    over = over_quota(first)
+    over = over_quota(first, claims)
     for _ in range(ROUNDS):
-        snap = snapshot.read(first, over)
+        snap = snapshot.read(first, over, claims)
         desk = _desk(snap)
         refused = over_when_committed(snap, desk.decide_all(snap.jobs))
         if not refused:
