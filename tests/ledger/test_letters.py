@@ -219,7 +219,7 @@ def test_two_passes_at_once_write_one_letter(vision: Project, monkeypatch: pytes
     invited(vision)
     found = letters._missing(LetterKind.INVITED, database_now())
     letters.write_due()
-    assert [letters._write(LetterKind.INVITED, *one, database_now()) for one in found] == [0]
+    assert [letters._write(LetterKind.INVITED, one.thing, one.person, database_now()) for one in found] == [0]
     assert Letter.objects.count() == 1
 
 

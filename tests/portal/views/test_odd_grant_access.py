@@ -210,7 +210,8 @@ def test_departments_show_the_audited_one_and_those_below_it(people: dict[str, U
     assert "The whole house" not in tree
     assert "Elsewhere" not in tree
     page = _text(browser.get(reverse("department", args=["research"])))
-    assert "The whole house" not in page
+    assert "below The whole house" in page  # its policies bear on what is audited, and name it
+    assert reverse("department", args=["top"]) not in page
     codes = [
         browser.get(reverse("department", args=[slug])).status_code for slug in ("lab", "top", "elsewhere", "nope")
     ]
