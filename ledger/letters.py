@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from django.db import IntegrityError, connection, transaction
+from django.db.models import Exists, OuterRef, Q
 from django.utils.translation import gettext as _
 
 from ledger import audit, notices
@@ -171,8 +172,10 @@ def _write(kind: LetterKind, thing: int, person: int, now: dt.datetime) -> int:
 
 
 def with_things(letters: Any) -> Any:
-    """A queryset of letters with all that their words are made of."""
-    return letters.select_related(
+    """A queryset of letters with all that their words are made of, and whether a right was given again since."""
+    place = Q(zone=OuterRef("grant__zone")) | Q(department=OuterRef("grant__department"))
+    newer = OddGrant.objects.filter(place, user=OuterRef("to"), pk__gt=OuterRef("grant"))
+    return letters.annotate(given_again=Exists(newer)).select_related(
         "to",
         "invitation__project",
         "invitation__by",
@@ -190,7 +193,9 @@ def shown_to(user: User, now: dt.datetime) -> list[Letter]:
     themselves."""
     rows = Letter.objects.filter(to=user, at__gt=now - RECENT)
     listed = (LetterKind.INVITED, LetterKind.TO_DECIDE)
-    found = with_things(rows.exclude(kind__in=listed)).order_by("-pk")[: 2 * SHOWN]
+    found = list(with_things(rows.exclude(kind__in=listed)).order_by("-pk")[: 2 * SHOWN])
+    for letter in found:
+        letter.to = user  # whose rights are read once
     return [letter for letter in found if holds(letter, now)][:SHOWN]
 
 
@@ -220,8 +225,7 @@ def _over(letter: Letter, now: dt.datetime) -> bool:
     """Not where a newer grant is there, which speaks for itself, or something else gives the same."""
     grant, to = _there(letter.grant), letter.to
     given = to.operates or grant.zone_id in to.operated_zones if grant.zone_id else to.audits(grant.department_id)
-    same = {"user": to, "zone": grant.zone_id, "department": grant.department_id, "pk__gt": grant.pk}
-    return not given and not OddGrant.objects.filter(**same).exists()
+    return not given and not letter.given_again
 
 
 def _always(letter: Letter, now: dt.datetime) -> bool:
