@@ -22,7 +22,7 @@ from scheduler import preempting, snapshot
 from scheduler.commit import Committed, commit_as_decided
 from scheduler.engine.plan import Desk, shares_of
 from scheduler.engine.types import Placement, Plan, Reservation, Snapshot, Waiting
-from scheduler.quota import REFUSALS, over_quota
+from scheduler.quota import REFUSALS, NoRoom, named, over_quota
 from scheduler.snapshot import QueuedJob
 from scheduler.wake import ring
 
@@ -30,7 +30,7 @@ PLACEMENT_LOCK = 7_130_002
 ROUNDS = 5  # a refused placement is tried again at once, with what the database knows now
 BUDGET_S = 5.0
 FINAL_FOR_NOW = (*REFUSALS, Refusal.PROJECT_ENDED)  # looking again in the same tick changes nothing
-NOTHING: Mapping[int, Refusal] = MappingProxyType({})
+NOTHING: Mapping[int, NoRoom] = MappingProxyType({})
 # A long queue is looked at wholly now and then, so that it takes this part of the time at most; in between the first
 # few of those that ask for the same are enough to fill what became free: as many as found room lately, and more at once
 # where all of them did.
@@ -132,7 +132,7 @@ def _rounds() -> dict[str, Any]:
             break
         # what the database refused for good would only take room from the others in the next round
         over = over_quota(jobs)
-        snap = snapshot.read([job for job in jobs if job.pk not in total.refused_jobs], over.keys())
+        snap = snapshot.read([job for job in jobs if job.pk not in total.refused_jobs], over)
         fleet = snapshot.fleet_of(snap.nodes)
         desk = Desk(
             fleet,
@@ -179,15 +179,15 @@ def _most_alike(desk: Desk, refused: Container[int]) -> int:
 
 
 def _record_waiting(
-    snap: Snapshot, proposal: Plan, refused: Mapping[int, Refusal], over: Mapping[int, Refusal] = NOTHING
+    snap: Snapshot, proposal: Plan, refused: Mapping[int, Refusal], over: Mapping[int, NoRoom] = NOTHING
 ) -> None:
     """Store why each job waits, its place in the queue and what is kept for it, but only when that changed or grew
     old. Jobs that the database refused and the plan therefore leaves out come last. The engine knows of `over` that
     something is used up, and not what."""
     waiting = {w.job_id: w for w in proposal.waiting}
     for job_id in over.keys() & waiting.keys():
-        counts = [sum(ask.values()) for ask in waiting[job_id].by_ask]
-        waiting[job_id] = replace(waiting[job_id], by_ask=tuple({over[job_id]: n} for n in counts))
+        by_ask = tuple(named(counts, number, over[job_id]) for number, counts in enumerate(waiting[job_id].by_ask))
+        waiting[job_id] = replace(waiting[job_id], by_ask=by_ask)
     for job_id, reason in refused.items():
         waiting[job_id] = Waiting(job_id=job_id, by_ask=({reason: 1},))
     order = [waiting[job_id] for job_id in dict.fromkeys((*proposal.order, *refused)) if job_id in waiting]

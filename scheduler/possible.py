@@ -269,4 +269,4 @@ def changed_by(job: JobView, change: Mapping[str, Any]) -> JobView:
         own["distance"] = Distance(own["distance"])
     if "like_job" in own:
         own["like"] = own.pop("like_job")
-    return replace(job, asks=(replace(job.asks[0], after_s=0, **ask_fields),), **own)
+    return replace(job, asks=(replace(job.asks[0], after_s=0, **ask_fields),), no_room=frozenset(), **own)

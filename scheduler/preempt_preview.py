@@ -164,7 +164,7 @@ def choices_now(job: Job | None = None) -> Looked:
     first += [one for one in waiting().filter(pk__in=claimed) if one.pk not in known]
     first += [one for one in (job,) if one is not None and one.pk not in known | claimed]
     with fleet_lock:
-        snap = snapshot.read(first, over_quota(first).keys())
+        snap = snapshot.read(first, over_quota(first))
         stays = snapshot.stays_at(snap.at)
     fleet = Fleet(snap.nodes, workloads(snap.demand))
     for _ in range(ROUNDS):

@@ -12,8 +12,8 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 from django.conf import settings
@@ -35,7 +35,7 @@ from scheduler.engine.room import Scene
 from scheduler.engine.shape import shapes_of
 from scheduler.engine.types import DEFAULT_RULE, Claim, JobView, Reserve, Snapshot, Tenant, Waiting
 from scheduler.models import Preemption, PreemptionVictim
-from scheduler.quota import Promised
+from scheduler.quota import NoRoom, Promised
 
 CHECKS: Final = 400_000  # rows of the fleet that may be looked at for one job, so to speak:
 CHECK: Final = 500  # each question costs its rows and so many besides
@@ -103,21 +103,21 @@ def choices(
     made: list[Choice] = []
     claims = {claim.job_id: claim for claim in desk.claims}
     promised: Counter[Key] = Counter()
-    hopeless: set[Hashable] = set()
-    room: Promised | None = None
+    worth = _Worth(book, desk, claims)
     tenants: list[Tenant] | None = None
     if not settings.PREEMPT_MOST_VICTIMS:
         return made
-    for one in islice(_wanted(desk, claims, refused, promised, hopeless), LOOKED_AT):
+    for one in _wanted(desk, claims, refused, promised):
         if tenants is None:
             tenants = book.tenants(desk.shares)
-        if len(made) == settings.PREEMPT_CLAIMANTS or book.over or all(tenant.closing for tenant in tenants):
+        if len(made) == settings.PREEMPT_CLAIMANTS or book.over or worth.over(tenants):
             break
-        if room is None:
-            room = _promised(desk, claims)
-        found = _look(book, reserves, one, desk.shares, tenants) if room.has_room(one.job) else None
+        no_room = worth.asking(one)
+        if no_room is None:
+            continue
+        found = _look(book, reserves, one, no_room, desk.shares, tenants)
         if found is None:
-            hopeless.add(one.like)
+            worth.gave_up(one, no_room)
             continue
         promised[one.job.project_id, one.job.simulated] += found.takes
         by_id = {tenant.attempt_id: tenant for tenant in tenants}
@@ -125,16 +125,55 @@ def choices(
         if act(choice):
             made.append(choice)
             _took(desk.shares, by_id, found)
-            room.take(one.job)
+            worth.room.take(one.job, found.ask_index, _model_on(desk.fleet, found.node_ids))
         tenants = None
     return made
 
 
-def _promised(desk: Desk, claims: Collection[int]) -> Promised:
+class _Worth:
+    """For which jobs it is worth asking: for so many, one of each kind that could not be helped, and for none that is
+    above a limit."""
+
+    def __init__(self, book: Book, desk: Desk, claims: Mapping[int, Claim]) -> None:
+        self.book, self.desk, self.claims = book, desk, claims
+        self.hopeless: set[Hashable] = set()
+        self.asked = 0
+
+    @cached_property
+    def room(self) -> Promised:
+        return _promised(self.desk, self.claims)
+
+    def over(self, tenants: Sequence[Tenant]) -> bool:
+        return self.asked == LOOKED_AT or all(tenant.closing for tenant in tenants)
+
+    def asking(self, wanted: Wanted) -> NoRoom | None:
+        """Which of its asks have no room; None where it is not worth it."""
+        no_room = self.room.no_room(wanted.job)
+        if (wanted.like, frozenset(no_room)) in self.hopeless:
+            return None
+        if all((number, "") in no_room for number in range(len(wanted.job.asks))):
+            return None
+        self.asked += 1
+        return no_room
+
+    def gave_up(self, wanted: Wanted, no_room: NoRoom) -> None:
+        self.hopeless.add((wanted.like, frozenset(no_room)))
+
+
+def _promised(desk: Desk, claims: Mapping[int, Claim]) -> Promised:
     promised = Promised(desk.jobs.values())
-    for job_id in sorted(claims & desk.jobs.keys()):
-        promised.take(desk.jobs[job_id])
+    for job_id in sorted(claims.keys() & desk.jobs.keys()):
+        job, claim = desk.jobs[job_id], claims[job_id]
+        if claim.ask_index < len(job.asks):
+            promised.take(job, claim.ask_index, _model_on(desk.fleet, claim.node_ids))
     return promised
+
+
+def _model_on(fleet: Fleet, node_ids: Collection[int]) -> str:
+    """Of the cards there; "" where they are not all of one model."""
+    rows = [fleet.row_of[node_id] for node_id in node_ids if node_id in fleet.row_of]
+    models = {card.model for row in rows for card in fleet.cards[row]}
+    return models.pop() if len(models) == 1 else ""
 
 
 def _wanted(
@@ -142,10 +181,8 @@ def _wanted(
     claims: Mapping[int, Claim],
     refused: Collection[int],
     promised: Counter[Key],
-    hopeless: Collection[Hashable],
 ) -> Iterator[Wanted]:
-    """Waiting jobs in the order of the queue, but for those like one that could not be helped. `promised` is what
-    others of each project will get."""
+    """Waiting jobs in the order of the queue. `promised` is what others of each project will get."""
     for pending in desk.pending(desk.jobs[job_id] for job_id in desk.decided):
         job, waits = desk.jobs[pending.id], desk.decided[pending.id]
         if not isinstance(waits, Waiting) or waits.never:
@@ -166,8 +203,9 @@ def _wanted(
             job.distance,
             job.like,
         )
-        like = (key, cause, job.priority, job.key_work, job.reproducible, pending.tier, wishes)
-        if cause is not None and like not in hopeless:
+        open_now = tuple(desk.at >= job.submitted_at + ask.after_s for ask in job.asks)
+        like = (key, cause, job.priority, job.key_work, job.reproducible, pending.tier, wishes, open_now)
+        if cause is not None:
             yield Wanted(job, cause, like, promised[key])
 
 
@@ -182,10 +220,17 @@ def _takes(desk: Desk, claim: Claim | None, least: int) -> int:
 
 
 def _look(
-    book: Book, reserves: Sequence[Reserve], wanted: Wanted, shares: Shares | None, tenants: Sequence[Tenant]
+    book: Book,
+    reserves: Sequence[Reserve],
+    wanted: Wanted,
+    no_room: NoRoom,
+    shares: Shares | None,
+    tenants: Sequence[Tenant],
 ) -> Proposal | None:
-    """By the book as it is now. Inference that no borrowed cards help may still have lower work stopped."""
-    at, job = database_now().timestamp(), wanted.job
+    """By the book as it is now, for those asks that no limit keeps from starting. Inference that no borrowed cards help
+    may still have lower work stopped."""
+    at = database_now().timestamp()
+    job, numbers = _with_room(wanted.job, no_room)
     causes = [wanted.cause, *([Cause.TIER] if wanted.cause is Cause.GUARANTEE and tier(job.kind) else [])]
     causes = [cause for cause in causes if any(may_go(one, job, cause, shares, at) for one in tenants)]
     if not causes:
@@ -198,7 +243,15 @@ def _look(
     terms = Terms(settings.PREEMPT_MOST_VICTIMS, min(MOST_CHECKS, CHECKS // (len(fleet) + CHECK)))
     known: dict[str, Any] = {"tenants": tenants, "stays": snapshot.stays_at(at), "shares": shares, "terms": terms}
     tried = (propose(scene, job, cause, promised=wanted.promised, **known) for cause in causes)
-    return next((found for found in tried if found is not None), None)
+    found = next((found for found in tried if found is not None), None)
+    return found and replace(found, ask_index=numbers[found.ask_index])
+
+
+def _with_room(job: JobView, no_room: NoRoom) -> tuple[JobView, list[int]]:
+    """The job with those of its asks for which there is room, and their numbers."""
+    numbers = [number for number in range(len(job.asks)) if (number, "") not in no_room]
+    shut = frozenset((numbers.index(number), model) for number, model in no_room if number in numbers)
+    return replace(job, asks=tuple(job.asks[number] for number in numbers), no_room=shut), numbers
 
 
 def _took(shares: Shares | None, tenants: Mapping[int, Tenant], proposal: Proposal) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from django.db import connection
@@ -54,6 +54,7 @@ FACTS: Final = "SELECT id, by_id, walltime_s FROM ledger_job WHERE id = ANY (%s:
 Needs = Mapping[tuple[str, str], int]  # by resource and card model, "" = cards of every model
 Facts = tuple[int | None, int]  # whose job it is, and its walltime in seconds
 NOBODY: Final[Facts] = (None, 0)
+NoRoom = Mapping[tuple[int, str], Refusal]  # by ask's number and card model, "" = wherever: what is used up
 
 
 @dataclass(slots=True)
@@ -111,6 +112,22 @@ class Limits:
     def first_without_room(self, project_id: int, user: int | None, needs: Needs) -> Refusal | None:
         return next((one.refusal for one in self.of(project_id, user) if not one.has_room(needs)), None)
 
+    def no_room(self, job: JobView, user: int | None, walltime_s: int) -> NoRoom:
+        """Where there is none for its asks: for those that name no model of card, by model too."""
+        models = {limit.model for limit in self.of(job.project_id, user) if limit.model}
+        sizes = snapshot.card_sizes() if models else {}
+        found: dict[tuple[int, str], Refusal] = {}
+        for number, ask in enumerate(job.asks):
+            for model in ("",) if ask.model else ("", *sorted(models)):
+                wanted = replace(ask, model=ask.model or model)
+                needs = needs_of(job, wanted, walltime_s, sizes.get(wanted.model, 0))
+                why = self.first_without_room(job.project_id, user, needs)
+                if why is not None:
+                    found[number, model] = why
+                    if not model:
+                        break
+        return found
+
     def facts(self, jobs: Iterable[Any]) -> dict[int, Facts]:
         """By job, where any of this goes by them; most limits don't."""
         if not any(limit.user or limit.resource == Resource.CARD_MILLI_S for limit in self.all):
@@ -127,8 +144,8 @@ class Limits:
         return dict(Card.objects.filter(pk__in=cards).values_list("pk", "model"))
 
 
-def over_quota(jobs: Sequence[Job | QueuedJob]) -> dict[int, Refusal]:
-    """Jobs that no ask of theirs can start within what is left, and what is used up. What is surely left, by the upper
+def over_quota(jobs: Sequence[Job | QueuedJob]) -> dict[int, NoRoom]:
+    """By job, which asks can't start within what is left, and what is used up. What is surely left, by the upper
     bounds, is enough for most: only for the others the use is summed."""
     doubtful = _without_room(jobs, Limits({job.project_id for job in jobs}, SURELY))
     if not doubtful:
@@ -137,10 +154,10 @@ def over_quota(jobs: Sequence[Job | QueuedJob]) -> dict[int, Refusal]:
     return _without_room(jobs, Limits({job.project_id for job in jobs}))
 
 
-def _without_room(jobs: Sequence[Job | QueuedJob], limits: Limits) -> dict[int, Refusal]:
+def _without_room(jobs: Sequence[Job | QueuedJob], limits: Limits) -> dict[int, NoRoom]:
     if not limits.all:
         return {}
-    known: dict[tuple[Any, ...], Refusal | None] = {}  # most jobs of a long queue are like many others in it
+    known: dict[tuple[Any, ...], NoRoom] = {}  # most jobs of a long queue are like many others in it
     facts = limits.facts(job.pk for job in jobs)
     found = {}
     for job in jobs:
@@ -148,13 +165,16 @@ def _without_room(jobs: Sequence[Job | QueuedJob], limits: Limits) -> dict[int, 
         who, walltime_s = _facts(job, facts)
         alike = job.project_id, view.asks, view.cpu_milli, view.host_memory_mib, who, walltime_s
         if alike not in known:
-            all_needs = [needs_of(view, ask, walltime_s) for ask in view.asks]
-            refused = [limits.first_without_room(job.project_id, who, needs) for needs in all_needs]
-            known[alike] = None if None in refused else refused[0]
-        why = known[alike]
-        if why is not None:
-            found[job.pk] = why
+            known[alike] = limits.no_room(view, who, walltime_s)
+        if known[alike]:
+            found[job.pk] = known[alike]
     return found
+
+
+def named(counts: Mapping[Refusal, int], number: int, short: NoRoom) -> dict[Refusal, int]:
+    """The engine's refusals of an ask, of which it knows that something is used up, and not what."""
+    why = next((why for (one, _), why in short.items() if one == number), Refusal.QUOTA)
+    return {why if reason is Refusal.QUOTA else reason: count for reason, count in counts.items()}
 
 
 def _facts(job: Job | QueuedJob, known: Mapping[int, Facts]) -> Facts:
@@ -184,27 +204,32 @@ class Promised:
     def __init__(self, jobs: Collection[JobView]) -> None:
         self._limits = Limits({job.project_id for job in jobs})
         self._facts = self._limits.facts(job.id for job in jobs)
+        self._known: dict[tuple[Any, ...], NoRoom] = {}
 
-    def has_room(self, job: JobView) -> bool:
-        return self._needs(job) is not None
+    def no_room(self, job: JobView) -> NoRoom:
+        who, walltime_s = self._facts.get(job.id, NOBODY)
+        alike = job.project_id, job.asks, job.cpu_milli, job.host_memory_mib, who, walltime_s
+        if alike not in self._known:
+            self._known[alike] = self._limits.no_room(job, who, walltime_s)
+        return self._known[alike]
 
-    def take(self, job: JobView) -> None:
-        """What its first ask takes for which there is room; nothing where there is none for any."""
-        needs = self._needs(job)
-        for limit in self._limits.of(job.project_id, self._who(job)[0]) if needs else ():
-            limit.left -= limit.takes(needs or {})
-
-    def _who(self, job: JobView) -> Facts:
-        return self._facts.get(job.id, NOBODY)
-
-    def _needs(self, job: JobView) -> Needs | None:
-        who, walltime_s = self._who(job)
-        every = (needs_of(job, ask, walltime_s) for ask in job.asks)
-        return next((one for one in every if not self._limits.first_without_room(job.project_id, who, one)), None)
+    def take(self, job: JobView, ask_index: int, model: str) -> None:
+        """What this ask takes on cards of a model, "" = of any, if there is room for it."""
+        no_room = self.no_room(job)
+        if (ask_index, "") in no_room or (ask_index, model) in no_room:
+            return
+        who, walltime_s = self._facts.get(job.id, NOBODY)
+        ask = replace(job.asks[ask_index], model=job.asks[ask_index].model or model)
+        needs = needs_of(job, ask, walltime_s, snapshot.card_sizes().get(ask.model, 0))
+        for limit in self._limits.of(job.project_id, who):
+            limit.left -= limit.takes(needs)
+        self._known.clear()
 
 
-def at_least(job: JobView, ask: Ask, walltime_s: int = 0) -> dict[Resource, int]:
-    """A lower bound of what an ask takes, wherever it is placed."""
+def at_least(job: JobView, ask: Ask, walltime_s: int = 0, card_mib: int = 0) -> dict[Resource, int]:
+    """A lower bound of what an ask takes, wherever it is placed; of a part of a card, where none is larger than
+    `card_mib`."""
+    part = ask.memory_mib if ask.form == AskForm.CONTAINER else 0
     return units(
         Request(
             ask.form,
@@ -214,12 +239,13 @@ def at_least(job: JobView, ask: Ask, walltime_s: int = 0) -> dict[Resource, int]
             cpu_milli=job.cpu_milli,
             host_memory_mib=job.host_memory_mib,
             walltime_s=walltime_s,
-        )
+        ),
+        NodeClass(ask.cards_per_node, card_mib) if 0 < part <= card_mib else None,
     )
 
 
-def needs_of(job: JobView, ask: Ask, walltime_s: int) -> Needs:
-    return _named(at_least(job, ask, walltime_s), ask.model)
+def needs_of(job: JobView, ask: Ask, walltime_s: int, card_mib: int = 0) -> Needs:
+    return _named(at_least(job, ask, walltime_s, card_mib), ask.model)
 
 
 def _named(found: Mapping[Resource, int], model: str) -> Needs:

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from types import MappingProxyType
 from typing import Any
 
 from django.db import connection
@@ -30,6 +31,7 @@ from scheduler.stays import Stays
 from scheduler.workload import Learnt
 
 QUEUE_LIMIT = 10_000  # jobs looked at in one tick
+NOTHING: Mapping[int, Any] = MappingProxyType({})
 Held = dict[int, frozenset[int | None]]  # by node its held cards, None for the node itself
 HOLDS = """
 SELECT coalesce(h.node_id, s.node_id), h.card_id FROM ledger_hold h
@@ -55,6 +57,7 @@ class Inventory:
     learnt: Learnt = field(default_factory=Learnt)  # the workload that the fleet is priced by
     durations: Durations = field(default_factory=Durations)
     stays: Stays = field(default_factory=Stays)
+    sizes: tuple[dict[int, NodeView], dict[str, int]] | None = None  # card_sizes, and of which nodes
 
 
 _kept = Inventory()
@@ -141,6 +144,17 @@ def fleet_of(nodes: Sequence[NodeView]) -> Fleet:
     return _kept.fleet
 
 
+def card_sizes() -> Mapping[str, int]:
+    """By model, how many MiB the largest of its cards has, as of the last node_views(); empty before the first."""
+    if _kept.sizes is None or _kept.sizes[0] is not _kept.empty:
+        found: dict[str, int] = {}
+        for view in _kept.empty.values():
+            for card in view.cards:
+                found[card.model] = max(card.memory_mib, found.get(card.model, 0))
+        _kept.sizes = _kept.empty, found
+    return _kept.sizes[1]
+
+
 def live_shares() -> list[Share]:
     """Every share that node_views() last knew of."""
     return [share for shares in _kept.live.shares.values() for share in shares]
@@ -214,9 +228,19 @@ class QueuedJob:
     view: JobView
 
 
-def job_view(job: Job | QueuedJob, over_quota: bool = False) -> JobView:
-    if isinstance(job, QueuedJob):
-        return replace(job.view, over_quota=True) if over_quota else job.view
+NoRoom = Collection[tuple[int, str]]  # asks by number and models of card, as JobView.shut tells them
+
+
+def job_view(job: Job | QueuedJob, no_room: NoRoom = ()) -> JobView:
+    view = job.view if isinstance(job, QueuedJob) else _view(job)
+    if not no_room:
+        return view
+    if all((number, "") in no_room for number in range(len(view.asks))):
+        return replace(view, over_quota=True)
+    return replace(view, no_room=frozenset(no_room))
+
+
+def _view(job: Job) -> JobView:
     first = job.asks[0] if job.asks else {}
     nodes, cards = first.get("nodes", 1), first.get("cards_per_node", 1)
     like = kin(job.simulated, job.by_id or 0, job.kind, job.name, nodes, cards)
@@ -235,7 +259,6 @@ def job_view(job: Job | QueuedJob, over_quota: bool = False) -> JobView:
         submitted_at=job.submitted_at.timestamp(),
         simulated=job.simulated,
         key_work=job.key_work,
-        over_quota=over_quota,
         reproducible=job.reproducible,
         like=_like(job.like),
         warm=warm.warm_nodes([(job.data_paths, job.image)])[0],
@@ -247,28 +270,30 @@ def job_view(job: Job | QueuedJob, over_quota: bool = False) -> JobView:
 
 
 # after what a job is like, in the order of JobView's fields
-QUEUED = """
+JOBS = """
 SELECT j.by_id, j.kind, j.name, j.walltime_s, nullif(j.data_paths, '[]')::text, j.image, j.like::text, j.zones,
     j.id, j.project_id, j.asks::text, j.cpu_milli, j.host_memory_mib, j.interconnect, j.distance, j.labels::text,
     j.priority, extract(epoch FROM j.submitted_at)::float8, j.simulated, j.key_work, false, j.reproducible
 FROM ledger_job j JOIN ledger_project p ON p.id = j.project_id
 WHERE j.state = 'queued' AND j.held_at IS NULL AND p.state = 'active'
-ORDER BY j.priority DESC, j.queued_at, j.id LIMIT %s
 """
 # With those that cards are kept for, wherever they stand: a plan without them would give the cards away. By their keys
 # before anything else is asked of them: the planner takes a queue to be as short as it once was, and would read it all.
-CLAIMANTS = "ARRAY(SELECT job_id FROM scheduler_preemption WHERE kept_until > clock_timestamp())"
-HEADS = f"""
-WITH few AS MATERIALIZED (
-    SELECT * FROM ledger_job WHERE id = ANY ((SELECT ledger_queue_heads(%s, %s) || {CLAIMANTS})::bigint[])
-){QUEUED.replace("FROM ledger_job j", "FROM few j")}"""  # noqa: S608
+CLAIMANTS = """claimant AS MATERIALIZED (SELECT * FROM ledger_job
+    WHERE id = ANY (ARRAY(SELECT job_id FROM scheduler_preemption WHERE kept_until > clock_timestamp())))"""
+EVERY = f"""({JOBS} AND j.id NOT IN (SELECT id FROM claimant) ORDER BY j.priority DESC, j.queued_at, j.id LIMIT %s)
+UNION ALL {JOBS.replace("FROM ledger_job j", "FROM claimant j")}"""  # noqa: S608
+QUEUED = f"WITH {CLAIMANTS} {EVERY}"
+HEADS = f"""WITH {CLAIMANTS}, few AS MATERIALIZED (
+    SELECT * FROM ledger_job WHERE id = ANY ((SELECT ledger_queue_heads(%s, %s))::bigint[])
+) {EVERY.replace("FROM ledger_job j", "FROM few j")}"""  # noqa: S608
 MOST_KINDS = 2_000
 
 
 def queued_jobs(limit: int = QUEUE_LIMIT, heads: int | None = None) -> list[QueuedJob]:
-    """Queued jobs that nobody holds back, of projects that take work; of each priority those that came first, or with
-    `heads` the first so many of those that ask for the same in one project. In which order they are looked at is the
-    engine's."""
+    """Queued jobs that nobody holds back, of projects that take work: those that cards are kept for, and of each
+    priority those that came first, or with `heads` the first so many of those that ask for the same in one project. In
+    which order they are looked at is the engine's."""
     with connection.cursor() as cursor:
         cursor.execute(*((QUEUED, [limit]) if heads is None else (HEADS, [heads, MOST_KINDS, limit])))
         rows = cursor.fetchall()
@@ -312,7 +337,8 @@ def _labels(text: str) -> frozenset[str]:
     return frozenset(json.loads(text))
 
 
-def read(jobs: Iterable[Job | QueuedJob], over_quota: Container[int] = frozenset()) -> Snapshot:
+def read(jobs: Iterable[Job | QueuedJob], no_room: Mapping[int, NoRoom] = NOTHING) -> Snapshot:
+    """`no_room` by job, as quota.over_quota tells it."""
     now = database_now()
     reserves = HeadroomReserve.objects.filter(period__contains=now)
     nodes = node_views()
@@ -320,7 +346,7 @@ def read(jobs: Iterable[Job | QueuedJob], over_quota: Container[int] = frozenset
         at=now.timestamp(),
         seed=1,
         nodes=nodes,
-        jobs=tuple(job_view(job, job.pk in over_quota) for job in jobs),
+        jobs=tuple(job_view(job, no_room.get(job.pk, ())) for job in jobs),
         reserves=tuple(Reserve(zone_id=r.zone_id, model=r.model, mib=r.mib) for r in reserves),
         demand=_kept.learnt.demand,
         workload=_kept.learnt.version,

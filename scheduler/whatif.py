@@ -122,10 +122,10 @@ class _Question:
         self.reserves = reserves_at(self.now)
         queue = [queued for queued in snapshot.queued_jobs() if queued.pk != job.pk]
         over = quota.over_quota([*queue, job])
-        self.over = over.get(job.pk)
-        view = snapshot.job_view(job, over_quota=self.over is not None)
+        self.over = over.get(job.pk, {})
+        view = snapshot.job_view(job, self.over)
         self.job = replace(view, id=job.pk or 0)
-        self.queue = [snapshot.job_view(queued, queued.pk in over) for queued in queue]
+        self.queue = [snapshot.job_view(queued, over.get(queued.pk, ())) for queued in queue]
 
     def answer(self) -> Outlook:
         fleet = snapshot.fleet_of(self.views)
@@ -147,11 +147,10 @@ class _Question:
                 break
             self.ahead += 1
         found = desk.decided[self.job.id]
+        counts = ({one: len(fleet)} if isinstance(one, Refusal) else counted(one.codes) for one in desk.seen)
         by_ask = tuple(
-            {str(self.over or verdict): len(fleet)}
-            if isinstance(verdict, Refusal)
-            else {str(reason): n for reason, n in counted(verdict.codes).items()}
-            for verdict in desk.seen
+            {str(reason): n for reason, n in quota.named(by_reason, number, self.over).items()}
+            for number, by_reason in enumerate(counts)
         )
         if isinstance(found, Placement):
             return self._now(found, by_ask[: found.ask_index + 1])

@@ -143,8 +143,12 @@ def _check_placement(snapshot: Snapshot, nodes: dict[int, _Node], job: JobView, 
 def _check_gang(
     snapshot: Snapshot, nodes: dict[int, _Node], job: JobView, ask: Ask, placement: Placement
 ) -> Iterator[str]:
-    if job.over_quota:
+    shut = {model for number, model in job.no_room if number == placement.ask_index}
+    if job.over_quota or "" in shut:
         yield "over quota"
+    cards = (card for one in placement.members if one.node_id in nodes for card in nodes[one.node_id].cards.values())
+    if shut & {card.model for card in cards}:
+        yield "over quota for cards of that model"
     if snapshot.at < job.submitted_at + ask.after_s:
         yield "this ask does not count yet"
     if len(placement.members) != ask.nodes:

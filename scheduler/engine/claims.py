@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.engine.feasible import of_models
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.shape import shapes_of
 from scheduler.engine.types import Claim, Placement, Reservation, SharePlan, Waiting
@@ -25,8 +26,11 @@ def keep_claimed(desk: Desk, claim: Claim) -> None:
         return
     if claim.ask_index >= len(job.asks) or claim.until <= desk.at:
         return
+    ask = job.asks[claim.ask_index]
+    if job.no_room and (job.is_over(ask) or of_models(desk.fleet, job.shut(ask))[rows].any()):
+        return
     begins = min(max(claim.begins_at, desk.at), claim.until)
-    for shape in shapes_of(job, job.asks[claim.ask_index]):
+    for shape in shapes_of(job, ask):
         if shape.form is claim.form:
             desk.kept.keep(rows, begins, shape, desk.ends)
             nodes = tuple(sorted(claim.node_ids))

@@ -100,16 +100,18 @@ class Cost:
 
 
 def costs(fleet: Fleet, rule: str, job: JobView, at: float, too_dear: TooDear) -> Cost:
-    """Of the fleet as it is; asks whose time has not come are left out, and rows that count for too much."""
+    """Of the fleet as it is; asks that don't count now are left out, and rows that count for too much."""
     able, ready = np.zeros(len(fleet), dtype=np.bool_), np.zeros(len(fleet), dtype=np.bool_)
     free: Ints = np.zeros(len(fleet), dtype=np.int64)
-    open_now = [ask for ask in job.asks if at >= job.submitted_at + ask.after_s]
-    shapes = [(shape, ask.nodes) for ask in open_now for shape in shapes_of(job, ask)]
-    for shape, nodes in shapes:
+    open_now = [ask for ask in job.asks if job.counts(ask, at)]
+    shapes = [(shape, ask) for ask in open_now for shape in shapes_of(job, ask)]
+    for shape, ask in shapes:
         codes = answer(fleet, shape, rule).codes
-        closed = too_dear.get((shape, nodes), False)
-        able |= feasible.could_come_free(codes) & ~np.asarray(closed)
-        ready |= (codes == 0) & ~np.asarray(closed)
+        closed = np.asarray(too_dear.get((shape, ask.nodes), False))
+        if job.no_room:
+            closed = closed | feasible.of_models(fleet, job.shut(ask))
+        able |= feasible.could_come_free(codes) & ~closed
+        ready |= (codes == 0) & ~closed
         memory = fleet.fixed.memory
         need = memory if shape.full_cards else np.full_like(memory, max(shape.memory_mib, 1))
         enough = fleet.fixed.present & ~fleet.fixed.card_held & (fleet.now.memory >= need)

@@ -10,14 +10,14 @@ Headroom and reservations are not here: they depend on more than the node (headr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import numpy as np
 
 from ledger.vocabulary import COMPUTE_UNITS, Refusal
 from scheduler.engine.arrays import Bools, Codes
-from scheduler.engine.fleet import FORM_CODE, UNKNOWN
+from scheduler.engine.fleet import FORM_CODE, UNKNOWN, Fleet
 from scheduler.engine.lens import Lens
 
 Filter = Callable[[Lens], Bools | None]  # True where the row is refused; None where it can refuse no row
@@ -191,7 +191,16 @@ NO_PLACE: Final = len(FILTERS) + 4  # of a gang that must share a leaf; then a r
 LEVELS: Final = (Refusal.LEAF, Refusal.RACK, Refusal.ROOM, Refusal.SITE)
 MIXED: Final = NO_PLACE + len(LEVELS)
 UNLIKE: Final = MIXED + 1
-BEYOND: Final = (Refusal.HEADROOM, Refusal.RESERVED, Refusal.GANG, *LEVELS, Refusal.MIXED, Refusal.UNLIKE)
+USED_UP: Final = UNLIKE + 1  # cards of a model of which the project has too little left
+BEYOND: Final = (
+    Refusal.HEADROOM,
+    Refusal.RESERVED,
+    Refusal.GANG,
+    *LEVELS,
+    Refusal.MIXED,
+    Refusal.UNLIKE,
+    Refusal.QUOTA,
+)
 REASONS: Final[tuple[Refusal, ...]] = (*(refusal for refusal, _ in FILTERS), *BEYOND)
 
 
@@ -217,6 +226,13 @@ def could_ever(found: Codes) -> Bools:
 def could_come_free(found: Codes) -> Bools:
     """Rows that would do if no work were on them; of the codes of the filters alone."""
     return (found == 0) | (found > STANDING)
+
+
+def of_models(fleet: Fleet, models: Collection[str]) -> Bools:
+    """(n,): rows with a card of any of these models, also where others are beside it."""
+    codes = [fleet.models[model] for model in models if model in fleet.models]
+    found: Bools = (fleet.fixed.present & np.isin(fleet.fixed.model, codes)).sum(axis=0) > 0
+    return found
 
 
 def counted(found: Codes) -> dict[Refusal, int]:

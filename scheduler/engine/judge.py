@@ -24,7 +24,7 @@ from scheduler.engine.near import REQUIRED, groups, groups_like
 from scheduler.engine.score import POINTS, RULES, THRIFTY
 from scheduler.engine.shape import Shape, shapes_of
 from scheduler.engine.ties import node_ranks
-from scheduler.engine.types import Ask, JobView, Likeness, MemberPlan, Reserve, Warmth
+from scheduler.engine.types import NO_MODELS, Ask, JobView, Likeness, MemberPlan, Reserve, Warmth
 from scheduler.engine.warmth import nearly_as_good, put_first, warmth
 
 SCORES_SHOWN: Final = 5
@@ -45,6 +45,7 @@ class Question:
     like: Likeness | None = None
     warm: frozenset[int] = frozenset()  # ids of nodes to be preferred
     bar: Bar = FREE
+    shut: frozenset[str] = NO_MODELS  # models of card: nodes with any of them are closed
 
     @property
     def loose(self) -> bool:
@@ -129,6 +130,11 @@ class Judge:
             codes[rows[shut]] = feasible.RESERVED
             rows = rows[~shut]
             first = ranked(self.fleet, rows, found.points, few)
+        if question.shut:
+            shut = feasible.of_models(self.fleet, question.shut)[rows]
+            codes[rows[shut]] = feasible.USED_UP
+            rows = rows[~shut]
+            first = ranked(self.fleet, rows, found.points, few)
         warm = nearly_as_good(self.fleet, codes, found.points, first, question.warm, self.rule)
         top, first = first[:1], put_first(first, warm)
         members, problem = self._gang(question, shape, rows, first, warm, found.points)
@@ -190,7 +196,8 @@ class Judge:
 
 def question_of(job: JobView, ask: Ask) -> Question:
     shapes = shapes_of(job, ask)
-    return Question(shapes, ask.nodes, job.distance, job.key_work, job.reproducible, job.like, job.warm)
+    shut = job.shut(ask) - {""} if job.no_room else NO_MODELS
+    return Question(shapes, ask.nodes, job.distance, job.key_work, job.reproducible, job.like, job.warm, shut=shut)
 
 
 def _apart(question: Question) -> int:

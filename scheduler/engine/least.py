@@ -132,7 +132,7 @@ class Makes:
         """Where the job's part alone takes it over so many milli-cards, whatever its other nodes are."""
         out: TooDear = {}
         for ask in job.asks:
-            for shape in shapes_of(job, ask) if at >= job.submitted_at + ask.after_s else ():
+            for shape in shapes_of(job, ask) if job.counts(ask, at) else ():
                 others = self._least(shape, ask.nodes - 1) or 0
                 dear = {m for m in self.count if (counts_for(m, shape) or 0) > within - others}
                 if dear:

@@ -83,6 +83,9 @@ def _check_job(job: JobView, where: str) -> None:
         _at_least(job.like.nodes, 1, f"{where}.like.nodes")
         if not job.reproducible:
             raise ValueError(f"{where}.like: must not be there unless the job is reproducible")
+    for number, _model in job.no_room:
+        if not 0 <= number < len(job.asks):
+            raise ValueError(f"{where}.no_room: must name asks by their numbers, got {number}")
     for n, ask in enumerate(job.asks):
         inside = f"{where}.asks[{n}]"
         _check_amounts(ask, inside)

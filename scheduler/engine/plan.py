@@ -210,12 +210,13 @@ class Desk(Judge):
         keeps the job waiting is no running work."""
         job = self.jobs[pending.id]
         waits = self.decided[job.id]
-        like = tuple(question_of(job, ask) for ask in job.asks)
-        if job.over_quota or (isinstance(waits, Waiting) and waits.never) or like in self.hopeless:
+        able = [(number, ask) for number, ask in enumerate(job.asks) if not job.is_over(ask)]
+        like = tuple(question_of(job, ask) for _, ask in able)
+        if not able or (isinstance(waits, Waiting) and waits.never) or like in self.hopeless:
             return None
         options = [
             (begins, number, shape, rows)
-            for number, ask in enumerate(job.asks)
+            for number, ask in able
             for shape in shapes_of(job, ask)
             for begins, rows in self._first_room(job, ask, shape, bool(keepers))
         ]
@@ -244,6 +245,8 @@ class Desk(Judge):
         """When the shape is expected to find its nodes first, and which; nothing where it is never."""
         when = self.ends.room_at(shape, answer(self.fleet, shape, self.rule).codes, self.at)
         when = np.where(self.kept.rows, NEVER, when)
+        if job.no_room:
+            when[feasible.of_models(self.fleet, job.shut(ask))] = NEVER
         if keep_out:
             when[self.fleet.now.allocations == 0] = NEVER
         best: tuple[float, Rows] | None = None
@@ -272,8 +275,10 @@ class Desk(Judge):
         out = np.zeros(len(self.fleet), dtype=np.bool_)
         for job in (self.jobs[one.id] for one in keepers):
             for ask in job.asks if not job.over_quota else ():
-                for shape in shapes_of(job, ask):
+                for shape in shapes_of(job, ask) if not job.is_over(ask) else ():
                     able = feasible.could_come_free(answer(self.fleet, shape, self.rule).codes)
+                    if job.no_room:
+                        able = able & ~feasible.of_models(self.fleet, job.shut(ask))
                     if int(able.sum()) >= ask.nodes:
                         out |= able
         return out
@@ -295,7 +300,7 @@ class Desk(Judge):
 
     def too_early(self, job: JobView, ask: Ask) -> Refusal | None:
         """Why an ask is not looked at at all."""
-        if job.over_quota:
+        if job.is_over(ask):
             return Refusal.QUOTA
         return Refusal.ASK_LATER if self.at < job.submitted_at + ask.after_s else None
 
@@ -343,7 +348,7 @@ def _pending(job: JobView, card_mib: int, width: int, makes: Makes, at: float) -
     its first ask by one measure for all jobs: a machine is taken to have `width` cards of `card_mib`, the most that
     there are."""
     ask = job.asks[0]
-    counts = [makes.least(job, one) for one in job.asks if at >= job.submitted_at + one.after_s]
+    counts = [makes.least(job, one) for one in job.asks if job.counts(one, at)]
     machine = ask.form is AskForm.WHOLE
     shared = ask.form is AskForm.CONTAINER and ask.memory_mib > 0
     return Pending(

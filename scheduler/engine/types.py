@@ -13,6 +13,7 @@ from ledger.vocabulary import AskForm, Distance, Form, Interconnect, JobKind, Re
 
 DEFAULT_RULE: Final = "least-loss/1"  # of score.py
 DEFAULT_POLICY: Final = "small-first/1"  # of queueing.py
+NO_MODELS: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,20 @@ class JobView:
     surely_s: float | None = None  # within that time it will all but surely have ended; None = nothing is known
     kind: JobKind = JobKind.OTHER
     zones: frozenset[int] = frozenset()  # the only zones that it may be placed in; empty = any
+    no_room: frozenset[tuple[int, str]] = frozenset()  # asks by number and models of card; see `shut`
+
+    def shut(self, ask: Ask) -> frozenset[str]:
+        """Models of card of which the project has too little left for this ask; "" = wherever it is placed."""
+        if not self.no_room:
+            return NO_MODELS
+        return frozenset(model for number, model in self.no_room if self.asks[number : number + 1] == (ask,))
+
+    def counts(self, ask: Ask, at: float) -> bool:
+        """Whether the time of this ask has come and something is left for it."""
+        return at >= self.submitted_at + ask.after_s and not self.is_over(ask)
+
+    def is_over(self, ask: Ask) -> bool:
+        return self.over_quota or (bool(self.no_room) and "" in self.shut(ask))
 
 
 @dataclass(frozen=True, slots=True)

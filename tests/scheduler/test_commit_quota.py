@@ -83,7 +83,7 @@ def test_a_project_over_a_lowered_quota_takes_nothing_more_of_it() -> None:
     commit_plan(snap, proposal)
     factories.grant(Project.objects.get(), Resource.CARD_MILLI, 500)
     job = flow.long_job(asks=[{**CARD, "memory_mib": 1}])
-    assert quota.over_quota(snapshot.queued_jobs()) == {job.pk: Refusal.QUOTA}
+    assert quota.over_quota(snapshot.queued_jobs()) == {job.pk: {(0, ""): Refusal.QUOTA}}
     snap, proposal = _plan()  # as if nothing were known of the quota
     assert commit_plan(snap, proposal).refused_jobs == {job.pk: Refusal.QUOTA}
 
@@ -99,5 +99,5 @@ def test_a_use_that_is_surely_small_enough_is_not_summed() -> None:
         assert quota.over_quota([small]) == {}
     assert len(seen) == 1
     with CaptureQueriesContext(connection) as seen:
-        assert quota.over_quota([small, large]) == {large.pk: Refusal.QUOTA}
+        assert quota.over_quota([small, large]) == {large.pk: {(0, ""): Refusal.QUOTA}}
     assert len(seen) == 2

@@ -10,7 +10,7 @@ import pytest
 from django.db.models import F
 
 from ledger.clock import database_now
-from ledger.models import Attempt, AuditEvent, Job, Project
+from ledger.models import Attempt, AuditEvent, Job, MemberLimit, Project
 from ledger.vocabulary import JobState, Outcome, ProjectRole, Resource
 from scheduler import commands, placing, preempt_preview, preempting, snapshot, standings
 from scheduler.ending import end_attempt
@@ -311,6 +311,21 @@ def test_nobody_is_stopped_for_a_job_that_no_limit_would_let_start() -> None:
         placing.place_queued()
     assert Preemption.objects.count() == 1
     assert _states(loose).count(JobState.STOPPING) == 1
+
+
+def test_one_persons_limit_does_not_hide_the_jobs_of_others() -> None:
+    ours, _ = _two_halves(nodes=2, cards=4)
+    _fill(8)
+    flow.grow_old()
+    first = factories.user("researcher")
+    MemberLimit.objects.create(
+        project=ours, user=first, resource=Resource.CARD_MILLI, amount=1000, reason="a test", by=first,
+        since=database_now(),
+    )  # fmt: skip
+    mine, above, theirs = (flow.long_job(asks=[CARD]) for _ in range(3))
+    Job.objects.filter(pk=theirs.pk).update(by=factories.user("other"))
+    placing.place_queued()
+    assert sorted(Preemption.objects.values_list("job_id", flat=True)) == [mine.pk, theirs.pk], above.pk
 
 
 def test_a_stop_that_hangs_does_not_stand_in_the_way_of_others(settings: Any) -> None:

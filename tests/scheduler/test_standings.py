@@ -11,7 +11,7 @@ from django.db import connection
 
 from ledger import quarters
 from ledger.clock import database_now
-from ledger.models import Project, QuotaGrant, RollUp, UsageQuarter
+from ledger.models import Job, Project, QuotaGrant, RollUp, UsageQuarter
 from ledger.vocabulary import Account, Form, Resource
 from scheduler import snapshot, standings
 from scheduler.models import Preemption
@@ -107,15 +107,29 @@ def test_a_grant_of_one_model_is_no_guarantee_of_all_cards() -> None:
     assert {one.guaranteed for one in standings.read()} == {32_000}
 
 
+def _keep_for(job: Job, seconds: int) -> None:
+    now = database_now()
+    kept = {"kept_until": now + dt.timedelta(seconds=seconds), "rule": "test", "cause": "tier", "ask_index": 0}
+    Preemption.objects.create(job=job, made_at=now, form="container", nodes=[1], grace_s=60, inputs={}, **kept)
+
+
 def test_in_a_short_look_at_a_long_queue_are_those_that_cards_are_kept_for() -> None:
     flow.world(nodes=1)
     jobs = [flow.long_job(asks=[CARD]) for _ in range(4)]
-    now = database_now()
-    kept = {"kept_until": now + dt.timedelta(seconds=1), "rule": "test", "cause": "tier", "ask_index": 0}
-    Preemption.objects.create(job=jobs[3], made_at=now, form="container", nodes=[1], grace_s=60, inputs={}, **kept)
+    _keep_for(jobs[3], 1)
     assert [job.pk for job in snapshot.queued_jobs(heads=2)] == [jobs[n].pk for n in (0, 1, 3)]
     time.sleep(1.1)
     assert [job.pk for job in snapshot.queued_jobs(heads=2)] == [jobs[n].pk for n in (0, 1)]
+
+
+@pytest.mark.parametrize("heads", [None, 2])
+def test_who_cards_are_kept_for_is_looked_at_however_long_the_queue_is(heads: int | None) -> None:
+    flow.world()
+    jobs = [flow.long_job(asks=[{**CARD, "memory_mib": n}]) for n in range(4)]
+    _keep_for(jobs[3], 60)
+    assert [job.pk for job in snapshot.queued_jobs(2, heads)] == [jobs[n].pk for n in (0, 1, 3)]
+    _keep_for(jobs[0], 60)
+    assert sorted(job.pk for job in snapshot.queued_jobs(2, heads)) == [jobs[n].pk for n in range(4)]
 
 
 def test_a_long_queue_is_looked_at_wholly_now_and_then() -> None:

@@ -86,7 +86,8 @@ def placeable(snapshot: Snapshot, job: JobView, number: int) -> bool:
     Gangs only without reserves: their members are then independent of each other.
     """
     ask = replace(job.asks[number], after_s=0)
-    alone = replace(job, asks=(replace(ask, nodes=1),), over_quota=False, submitted_at=snapshot.at, like=None)
+    plain = {"over_quota": False, "no_room": frozenset(), "submitted_at": snapshot.at, "like": None}
+    alone = replace(job, asks=(replace(ask, nodes=1),), **plain)
     if ask.nodes > len(snapshot.nodes):
         return False
     forms = list(Form) if ask.form is AskForm.AUTO else [Form(ask.form.value)]

@@ -241,7 +241,10 @@ def some_ask(dice: Random) -> Ask:
 def some_job(dice: Random, job_id: int) -> JobView:
     made = _any_zone(dice, job_id)
     zones = Random(repr(made)).choice((*[frozenset()] * 6, frozenset({4}), frozenset({1, 3}), frozenset({2, 4, 9})))
-    return replace(made, zones=zones)
+    made = replace(made, zones=zones)
+    other = Random(f"no room {made!r}")
+    shut = [(other.randrange(len(made.asks)), other.choice(("", "A", "C"))) for _ in range(other.choice((1, 1, 2)))]
+    return replace(made, no_room=frozenset(shut)) if other.random() < 0.1 else made
 
 
 def _any_zone(dice: Random, job_id: int) -> JobView:
@@ -269,7 +272,7 @@ def as_comparison(dice: Random, nodes: Sequence[NodeView], plain: JobView) -> Jo
     if nodes and dice.random() < 0.6:
         span = Span.NODE if asks[0].nodes == 1 else dice.choice(tuple(Span))
         like = Likeness(hardware_of(dice.choice(nodes)).code, asks[0].nodes, span)
-    return replace(plain, asks=asks, reproducible=True, like=like)
+    return replace(plain, asks=asks, reproducible=True, like=like, no_room=frozenset())
 
 
 def some_stays(dice: Random, nodes: Sequence[NodeView], at: float = 1000.0) -> tuple[Stay, ...]:

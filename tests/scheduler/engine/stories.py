@@ -74,7 +74,7 @@ def waits_while_there_is_room(example: Example) -> Iterator[str]:
     snapshot = example.snapshot
     left = bruteforce.after(snapshot, example.plan)
     for job, number, ask, refused in _waiting_asks(example):
-        counts = not job.over_quota and snapshot.at >= job.submitted_at + ask.after_s
+        counts = not job.over_quota and not job.shut(ask) and snapshot.at >= job.submitted_at + ask.after_s
         counts &= Refusal.RESERVED not in refused
         tried = ask.nodes == 1 or not snapshot.reserves
         if counts and tried and bruteforce.placeable(left, job, number):
@@ -275,7 +275,8 @@ def _with_estimates(dice: Random, jobs: tuple[JobView, ...]) -> tuple[JobView, .
 
 def _some_job(dice: Random, number: int) -> JobView:
     job = some_job(dice, number)
-    job = replace(job, asks=tuple(_one_form(dice, ask) for ask in job.asks[: dice.choice((1, 1, 1, 1, 2))]))
+    asks = tuple(_one_form(dice, ask) for ask in job.asks[: dice.choice((1, 1, 1, 1, 2))])
+    job = replace(job, asks=asks, no_room=frozenset(one for one in job.no_room if one[0] < len(asks)))
     if dice.random() > ODDS_OF_PLAIN:
         return job
     distance = Distance.SAME_LEAF if dice.random() < 0.2 else Distance.ANY

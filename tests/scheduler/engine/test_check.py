@@ -173,7 +173,12 @@ def test_eaten_headroom_is_seen_unless_it_is_key_work() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "problem"),
-    [({"over_quota": True}, "over quota"), ({"asks": (container(after_s=5000),)}, "does not count yet")],
+    [
+        ({"over_quota": True}, "over quota"),
+        ({"no_room": frozenset({(0, "")})}, "over quota"),
+        ({"no_room": frozenset({(0, "A")})}, "over quota for cards of that model"),
+        ({"asks": (container(after_s=5000),)}, "does not count yet"),
+    ],
 )
 def test_a_job_that_may_not_start_is_seen(changes: dict[str, Any], problem: str) -> None:
     given, made = placed(snapshot([node(1)], job(1)))

@@ -82,7 +82,7 @@ def test_small_machines_are_within_a_guarantee_that_the_largest_is_not() -> None
 def test_no_placement_counts_for_less(seed: int) -> None:
     dice = Random(seed)
     nodes = [fleets.some_node(dice, number) for number in range(1, 5)]
-    job = replace(fleets.some_job(dice, 1), over_quota=False)
+    job = replace(fleets.some_job(dice, 1), over_quota=False, no_room=frozenset())
     job = replace(job, asks=tuple(replace(ask, after_s=0) for ask in job.asks[:1]))
     fleet = Fleet(nodes)
     least = fleet.makes.least(job, job.asks[0])
@@ -103,7 +103,7 @@ def test_on_one_node_of_equal_cards_it_is_exact(seed: int) -> None:
     node = _without_work(fleets.some_node(dice, 1))
     memory = node.cards[0].memory_mib if node.cards else 0
     node = replace(node, cards=tuple(replace(card, memory_mib=memory) for card in node.cards))
-    job = replace(fleets.some_job(dice, 1), over_quota=False)
+    job = replace(fleets.some_job(dice, 1), over_quota=False, no_room=frozenset())
     form = dice.choice([form for form in AskForm if form is not AskForm.AUTO])
     job = replace(job, asks=(replace(job.asks[0], after_s=0, form=form),))
     desk = Desk(Fleet([node]), (), at=5000.0, seed=1, rule=DEFAULT_RULE)

@@ -87,7 +87,8 @@ def test_an_earlier_ask_that_has_room_is_not_passed_over(snapshot: Snapshot) -> 
     for placement in planning.plan(snapshot).placements:
         job = jobs[placement.job_id]
         for number in range(placement.ask_index):
-            alone = replace(job, asks=(job.asks[number],))
+            shut = frozenset((0, model) for model in job.shut(job.asks[number]))
+            alone = replace(job, asks=(job.asks[number],), no_room=shut)
             ordered = planning.queue_order(snapshot)
             queue = [alone if other.id == job.id else other for other in ordered]
             upto = tuple(queue[: queue.index(alone) + 1])
@@ -130,8 +131,8 @@ def test_work_over_quota_and_asks_to_come_are_never_placed(snapshot: Snapshot) -
         job = jobs[waiting.job_id]
         later = [job.submitted_at + a.after_s - snapshot.at for a in job.asks]
         assert waiting.next_ask_in_s == min((s for s in later if s > 0), default=None)
-        for counts, wait in zip(waiting.by_ask, later, strict=True):
-            if snapshot.nodes and job.over_quota:
+        for ask, counts, wait in zip(job.asks, waiting.by_ask, later, strict=True):
+            if snapshot.nodes and job.is_over(ask):
                 assert dict(counts) == {Refusal.QUOTA: len(snapshot.nodes)}
             elif snapshot.nodes and wait > 0:
                 assert dict(counts) == {Refusal.ASK_LATER: len(snapshot.nodes)}
