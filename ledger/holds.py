@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from ledger.errors import Conflict, Forbidden, Refused
 from ledger.inventory import SYNC_RULE, ZONE_PLAN_RULE, end_hold_inside, end_standing_inside, hold_inside
 from ledger.models import Card, CardSeat, Hold, Node, User
+from ledger.odd_grants import renew_powers
 from ledger.reasons import check_reason
 from ledger.vocabulary import HoldKind
 from ledger.zones import in_zones, lock_nodes
@@ -100,9 +101,13 @@ def hold_one(
 
 
 def end_one(*, hold: Hold, reason: str, actor: User, via: str, request_id: str = "") -> Hold:
-    """As ledger.inventory.end_hold, by a person: Forbidden outside what they operate."""
+    """As ledger.inventory.end_hold, by a person: Forbidden outside what they operate, Conflict where it ends by itself
+    (`returnable`; what a zone plan drains is refused by end_standing_inside)."""
     with transaction.atomic(durable=True):
         _lock_places(actor, [hold.node] if hold.node else [], [hold.card] if hold.card else [])
+        if hold.rule == SYNC_RULE and hold.period.upper_inf:
+            text = _("This hold ends by itself, once what it is about is there again; nobody ends it by hand.")
+            raise Conflict(text, code="by_rule")
         return end_standing_inside(hold.pk, reason, actor, via, request_id)
 
 
@@ -118,7 +123,9 @@ def _not_theirs() -> Forbidden:
 
 def _lock_places(actor: User, nodes: Collection[Node], cards: Collection[Card]) -> None:
     """Every node that these holds are about, in order, before the first hold is written; under the locks no node leaves
-    its zone. Forbidden when the actor doesn't operate all of them."""
+    its zone. Forbidden when the actor doesn't operate all of them, by what they may do at this moment."""
+    if not actor.operates:
+        renew_powers(actor)
     seats = CardSeat.objects.filter(card__in=[card.pk for card in cards], period__upper_inf=True)
     found = dict(seats.values_list("card_id", "node_id"))
     lock_nodes({node.pk for node in nodes} | set(found.values()))

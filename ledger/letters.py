@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django.db import IntegrityError, connection, transaction
+from django.db.models import Exists, OuterRef, Q
 from django.utils.translation import gettext as _
 
 from ledger import audit, notices
 from ledger.clock import database_now
 from ledger.limits import constraint_of
-from ledger.models import Delivery, Letter, ProjectRequest, User
+from ledger.models import Delivery, Letter, OddGrant, ProjectRequest, User
 from ledger.models.letters import ABOUT
 from ledger.vocabulary import Channel, InvitationState, LetterKind, ProjectState
 
@@ -29,52 +31,82 @@ BATCH: Final = 500  # letters of a kind in one pass
 RECENT: Final = dt.timedelta(days=14)  # what is older is not told any more
 ENDS_SOON: Final = dt.timedelta(days=3)
 SHOWN: Final = 10
+MOST_A_DAY: Final = 20  # letters of a kind that one person's acts bring to another: what is more waits
+DAY: Final = dt.timedelta(days=1)
 DECIDED: Final = (
-    "SELECT r.id, u.id FROM ledger_projectrequest r JOIN ledger_user u ON u.id = r.by_id AND u.is_active "
+    "SELECT r.id, u.id, NULL::bigint FROM ledger_projectrequest r JOIN ledger_user u ON u.id = r.by_id AND u.is_active "
     "WHERE r.state = %(kind)s AND r.decided_at > %(now)s - %(recent)s"
 )
-DUE: Final[Mapping[LetterKind, str]] = {  # (thing, person), whether they were told or not
-    LetterKind.INVITED: (
-        "SELECT i.id, u.id FROM ledger_invitation i JOIN ledger_user u ON u.id = i.user_id AND u.is_active "
+DUE: Final[Mapping[LetterKind, str]] = {  # (thing, person, whose act it is where that counts), told or not
+    LetterKind.INVITED: (  # of one project once a day, however often it is taken back and made anew
+        "SELECT i.id, u.id, i.by_id FROM ledger_invitation i JOIN ledger_user u ON u.id = i.user_id AND u.is_active "
         "JOIN ledger_project p ON p.id = i.project_id AND p.state <> 'ended' "
-        "WHERE i.state = 'open' AND i.expires_at > %(now)s"
+        "WHERE i.state = 'open' AND i.expires_at > %(now)s AND NOT EXISTS (SELECT FROM ledger_letter l "
+        "JOIN ledger_invitation o ON o.id = l.invitation_id WHERE l.to_id = u.id AND o.project_id = i.project_id "
+        "AND o.id <> i.id AND l.at > %(now)s - %(day)s)"
     ),
     # whose verdict counts: as RequestQuerySet.decided_by, with which a test compares it
     LetterKind.TO_DECIDE: (
-        "SELECT r.id, u.id FROM ledger_projectrequest r JOIN ledger_user u ON u.is_active AND u.id <> r.by_id "
+        "SELECT * FROM (SELECT r.id, u.id, r.by_id FROM ledger_projectrequest r "
+        "JOIN ledger_user u ON u.is_active AND u.id <> r.by_id "
         "AND (u.site_role = 'admin' OR u.site_role = 'manager' AND r.kind <> 'join') "
-        "WHERE r.state = 'open' AND r.expires_at > %(now)s UNION SELECT r.id, u.id FROM ledger_projectrequest r "
+        "WHERE r.state = 'open' AND r.expires_at > %(now)s UNION SELECT r.id, u.id, r.by_id "
+        "FROM ledger_projectrequest r "
         "JOIN ledger_membership m ON m.project_id = r.project_id AND m.role IN ('owner', 'manager') "
         "JOIN ledger_user u ON u.id = m.user_id AND u.is_active AND u.id <> r.by_id "
-        "WHERE r.state = 'open' AND r.expires_at > %(now)s AND r.kind = 'join'"
+        "WHERE r.state = 'open' AND r.expires_at > %(now)s AND r.kind = 'join') AS w (request, judge, author) "
+        "WHERE NOT EXISTS (SELECT FROM ledger_requestverdict v WHERE v.request_id = w.request AND v.by_id = w.judge)"
     ),
     LetterKind.COMMENTED: (
-        "SELECT c.id, u.id FROM ledger_requestcomment c JOIN ledger_projectrequest r ON r.id = c.request_id "
+        "SELECT c.id, u.id, c.by_id FROM ledger_requestcomment c JOIN ledger_projectrequest r ON r.id = c.request_id "
         "JOIN ledger_user u ON u.id = r.by_id AND u.is_active AND u.id <> c.by_id WHERE c.at > %(now)s - %(recent)s"
     ),
     LetterKind.APPROVED: DECIDED,
     LetterKind.REFUSED: DECIDED,
     LetterKind.EXPIRED: DECIDED,
     LetterKind.GRANT_GIVEN: (
-        "SELECT g.id, u.id FROM ledger_oddgrant g JOIN ledger_user u ON u.id = g.user_id AND u.is_active "
+        "SELECT g.id, u.id, NULL::bigint FROM ledger_oddgrant g JOIN ledger_user u ON u.id = g.user_id AND u.is_active "
         "WHERE g.period @> %(now)s"
     ),
     LetterKind.GRANT_ENDS: (
-        "SELECT g.id, u.id FROM ledger_oddgrant g JOIN ledger_user u ON u.id = g.user_id AND u.is_active "
+        "SELECT g.id, u.id, NULL::bigint FROM ledger_oddgrant g JOIN ledger_user u ON u.id = g.user_id AND u.is_active "
         "WHERE g.period @> %(now)s AND upper(g.period) <= %(now)s + %(soon)s "
         "AND upper(g.period) - lower(g.period) > %(soon)s"
     ),
-    LetterKind.GRANT_OVER: (
-        "SELECT g.id, u.id FROM ledger_oddgrant g JOIN ledger_user u ON u.id = g.user_id AND u.is_active "
-        "WHERE upper(g.period) <= %(now)s AND upper(g.period) > %(now)s - %(recent)s"
+    LetterKind.GRANT_OVER: (  # where nothing gives it on, as _over says
+        "SELECT g.id, u.id, NULL::bigint FROM ledger_oddgrant g JOIN ledger_user u ON u.id = g.user_id AND u.is_active "
+        "AND (u.site_role = 'researcher' OR g.zone_id IS NOT NULL AND u.site_role NOT IN ('admin', 'operator')) "
+        "WHERE upper(g.period) <= %(now)s AND upper(g.period) > %(now)s - %(recent)s "
+        "AND NOT EXISTS (SELECT FROM ledger_oddgrant n WHERE n.user_id = u.id AND n.id <> g.id "
+        "AND (n.id > g.id AND (n.zone_id = g.zone_id OR n.department_id = g.department_id) OR n.period @> %(now)s "
+        "AND n.department_id = ANY (ledger_department_chain(g.department_id))))"
     ),
 }
+# With how many letters of that author the person was brought within the day; those after the last that was looked at.
 MISSING: Final = """
-SELECT due.thing, due.person FROM ({}) AS due (thing, person) WHERE NOT EXISTS (
-  SELECT FROM ledger_letter l WHERE l.to_id = due.person AND l.kind = %(kind)s
-    AND coalesce(l.invitation_id, l.request_id, l.comment_id, l.grant_id) = due.thing)
-ORDER BY 1, 2 LIMIT %(most)s
+WITH due (thing, person, author) AS ({}), missing AS MATERIALIZED (
+  SELECT * FROM due WHERE (thing, person) > (%(thing)s, %(person)s) AND NOT EXISTS (
+    SELECT FROM ledger_letter l WHERE l.to_id = due.person AND l.kind = %(kind)s
+      AND coalesce(l.invitation_id, l.request_id, l.comment_id, l.grant_id) = due.thing)
+), told AS (
+  SELECT l.to_id AS person, coalesce(i.by_id, r.by_id, c.by_id) AS author, count(*) AS letters FROM ledger_letter l
+  LEFT JOIN ledger_invitation i ON i.id = l.invitation_id LEFT JOIN ledger_projectrequest r ON r.id = l.request_id
+  LEFT JOIN ledger_requestcomment c ON c.id = l.comment_id
+  WHERE l.to_id IN (SELECT person FROM missing WHERE author IS NOT NULL) AND l.kind = %(kind)s
+    AND l.at > %(now)s - %(day)s GROUP BY 1, 2
+)
+SELECT thing, person, author, coalesce(letters, 0) FROM missing LEFT JOIN told USING (person, author)
+WHERE coalesce(letters, 0) < %(most_a_day)s ORDER BY 1, 2 LIMIT %(most)s
 """
+
+
+class Missing(NamedTuple):
+    """A letter that is to be written. `told`: how many of the kind the author's acts brought within a day."""
+
+    thing: int
+    person: int
+    author: int | None
+    told: int
 
 
 def write_due(now: dt.datetime | None = None) -> dict[str, int]:
@@ -82,20 +114,39 @@ def write_due(now: dt.datetime | None = None) -> dict[str, int]:
     counts = {"letters": 0, "odd": 0}
     moment = now or database_now()
     for kind in LetterKind:
-        for thing, person in _missing(kind, moment):
-            try:
-                counts["letters"] += _write(kind, thing, person, moment)
-            except Exception:  # whatever it is: the next pass looks again
-                log.exception("no %s letter of %d to %d", kind, thing, person)
-                counts["odd"] += 1
+        found = _write_kind(kind, moment)
+        counts = {name: counts[name] + found[name] for name in counts}
     return counts
 
 
-def _missing(kind: LetterKind, now: dt.datetime) -> list[tuple[int, int]]:
-    values: dict[str, Any] = {"kind": kind, "now": now, "recent": RECENT, "soon": ENDS_SOON, "most": BATCH}
+def _write_kind(kind: LetterKind, now: dt.datetime) -> Counter[str]:
+    """Those of a kind, the oldest first; what can't be written, or would be too many of one person, stands in nobody
+    else's way."""
+    counts, brought = Counter[str](), Counter[tuple[int, int | None]]()
+    last: Missing | None = None
+    while counts["letters"] < BATCH and (found := _missing(kind, now, last)):
+        for last in found:
+            pair = last.person, last.author
+            if last.author is not None and last.told + brought[pair] >= MOST_A_DAY:
+                continue
+            try:
+                written = _write(kind, last.thing, last.person, now)
+            except Exception:  # whatever it is: the next pass looks again
+                log.exception("no %s letter of %d to %d", kind, last.thing, last.person)
+                counts["odd"] += 1
+            else:
+                brought[pair] += written
+                counts["letters"] += written
+    return counts
+
+
+def _missing(kind: LetterKind, now: dt.datetime, last: Missing | None = None) -> list[Missing]:
+    """The next ones after this."""
+    values: dict[str, Any] = {"kind": kind, "now": now, "recent": RECENT, "soon": ENDS_SOON, "day": DAY, "most": BATCH}
+    values |= {"most_a_day": MOST_A_DAY, "thing": last.thing if last else 0, "person": last.person if last else 0}
     with connection.cursor() as cursor:
         cursor.execute(MISSING.format(DUE[kind]), values)
-        return list(cursor.fetchall())
+        return [Missing(*row) for row in cursor.fetchall()]
 
 
 def _write(kind: LetterKind, thing: int, person: int, now: dt.datetime) -> int:
@@ -121,8 +172,10 @@ def _write(kind: LetterKind, thing: int, person: int, now: dt.datetime) -> int:
 
 
 def with_things(letters: Any) -> Any:
-    """A queryset of letters with all that their words are made of."""
-    return letters.select_related(
+    """A queryset of letters with all that their words are made of, and whether a right was given again since."""
+    place = Q(zone=OuterRef("grant__zone")) | Q(department=OuterRef("grant__department"))
+    newer = OddGrant.objects.filter(place, user=OuterRef("to"), pk__gt=OuterRef("grant"))
+    return letters.annotate(given_again=Exists(newer)).select_related(
         "to",
         "invitation__project",
         "invitation__by",
@@ -140,7 +193,9 @@ def shown_to(user: User, now: dt.datetime) -> list[Letter]:
     themselves."""
     rows = Letter.objects.filter(to=user, at__gt=now - RECENT)
     listed = (LetterKind.INVITED, LetterKind.TO_DECIDE)
-    found = with_things(rows.exclude(kind__in=listed)).order_by("-pk")[: 2 * SHOWN]
+    found = list(with_things(rows.exclude(kind__in=listed)).order_by("-pk")[: 2 * SHOWN])
+    for letter in found:
+        letter.to = user  # whose rights are read once
     return [letter for letter in found if holds(letter, now)][:SHOWN]
 
 
@@ -166,8 +221,15 @@ def _lasts(letter: Letter, now: dt.datetime) -> bool:
     return bool(_there(letter.grant).period.upper > now)
 
 
+def _over(letter: Letter, now: dt.datetime) -> bool:
+    """Not where a newer grant is there, which speaks for itself, or something else gives the same."""
+    grant, to = _there(letter.grant), letter.to
+    given = to.operates or grant.zone_id in to.operated_zones if grant.zone_id else to.audits(grant.department_id)
+    return not given and not letter.given_again
+
+
 def _always(letter: Letter, now: dt.datetime) -> bool:
-    """What happened to one's own request or right stays so."""
+    """What happened to one's own request stays so."""
     return True
 
 
@@ -180,7 +242,7 @@ STILL_SO: Final[Mapping[LetterKind, Callable[[Letter, dt.datetime], bool]]] = {
     LetterKind.EXPIRED: _always,
     LetterKind.GRANT_GIVEN: _lasts,
     LetterKind.GRANT_ENDS: _lasts,
-    LetterKind.GRANT_OVER: _always,
+    LetterKind.GRANT_OVER: _over,
 }
 
 

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 from django.utils.translation import gettext as _
 
@@ -21,6 +21,7 @@ from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.errors import Conflict, Forbidden, Refused
 from ledger.models import Department, DepartmentUserPermission, OddGrant, User, Zone, ZoneUserPermission
+from ledger.models.odd_grants import powers_of
 from ledger.reasons import check_reason
 from ledger.vocabulary import OddGrantKind
 
@@ -103,6 +104,15 @@ def withdraw(*, grant: OddGrant, act: Act) -> OddGrant:
         after = {"until": now.isoformat(), "user": found.user.username}
         audit.record(verb="odd_grant.withdrawn", target=found, before=before, after=after, **act.said())
     return found
+
+
+def renew_powers(user: User) -> None:
+    """Read anew what their odd grants give, and hold it until the caller's transaction ends: `give` and `withdraw` wait
+    for that. The caller takes this lock before any other; a page may have read the powers long before."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT is_active FROM ledger_user WHERE id = %s FOR SHARE", [user.pk])
+        user.is_active = cursor.fetchone() == (True,)
+    user.odd_powers = powers_of(user)
 
 
 def tidy() -> dict[str, int]:

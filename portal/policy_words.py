@@ -78,7 +78,7 @@ def value(field: str, said: Any, zones: Titles) -> str:
 
 
 def _forms(forms: Sequence[str]) -> str:
-    return " → ".join(str(labels.look("ask_form", form).label) for form in forms)
+    return " › ".join(str(labels.look("ask_form", form).label) for form in forms)
 
 
 def rows(says: Mapping[str, Any], zones: Titles) -> list[tuple[str, Text, str]]:

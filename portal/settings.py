@@ -7,6 +7,7 @@ from typing import Any
 from celery.schedules import schedule
 from kombu import Queue
 
+from ledger.vocabulary import JobKind
 from portal import environment as env
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -181,7 +182,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
-    "ENUM_NAME_OVERRIDES": {},
+    "ENUM_NAME_OVERRIDES": {"JobKindEnum": [str(kind) for kind in JobKind]},
 }
 
 REDIS_URL = env.required("REDIS_URL", "run `python3 manage.py up`, or set redis://:password@host:port/0")

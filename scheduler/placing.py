@@ -35,7 +35,7 @@ NOTHING: Mapping[int, NoRoom] = MappingProxyType({})
 # few of those that ask for the same are enough to fill what became free: as many as found room lately, and more at once
 # where all of them did.
 LONG = 1_000
-FEWEST, MOST = 2, 64  # of a kind
+FEWEST, SOME, MOST = 2, 8, 64  # of a kind
 WHOLE_EVERY_S = 2.0
 WHOLE_PART = 0.05
 REFRESH = dt.timedelta(seconds=20)  # an unchanged reason is stamped again this often
@@ -113,7 +113,8 @@ class _Looked:
     def learn(self, heads: int, placed: int) -> bool:
         """After so many of each kind were looked at, of one of which `placed` found room. Whether more of it may."""
         all_did = placed >= heads
-        self.enough = min(MOST, 4 * heads if all_did else max(FEWEST, 2 * placed, heads // 2))
+        more, fewer = max(2 * heads, SOME), max(FEWEST, -(-3 * placed // 2), heads // 2)
+        self.enough = min(MOST, more if all_did else fewer)
         return all_did
 
 

@@ -1,14 +1,16 @@
 """Pre-emption shown before it happens: whom the next round would stop, and who might be stopped and why. Reads only.
 
 The choice is preempting.choices itself, acted out on a copy of what it goes by, so that it tells what a round would do.
-A long queue is looked at from the front, and for so long: then fewer are told, never others.
+A long queue is looked at from the front, and for so long: then fewer are told, never others. What is kept of the fleet
+is only copied under its lock; what is made of it keeps nobody who submits waiting.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic
 from typing import Final, NamedTuple
 
@@ -21,7 +23,7 @@ from ledger.vocabulary import JobKind, JobState, ProjectState
 from scheduler import preempting, snapshot, standings
 from scheduler.commit import over_when_committed
 from scheduler.engine.demand import workloads
-from scheduler.engine.ends import NEVER
+from scheduler.engine.ends import NEVER, StayTable
 from scheduler.engine.fairness import Shares, tier
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.future import with_stays
@@ -86,18 +88,21 @@ class Round:
 
 
 class Looked(NamedTuple):
-    """What would be done, how many jobs were thought of, and whether the time was over before the end."""
+    """What would be done, how many jobs were thought of, whether the time was over before the end, and what the nodes
+    were called at that moment."""
 
     made: list[Choice]
     jobs: int
     cut: bool
+    names: Mapping[int, str]
 
 
 class _Copy(Book):
-    """The rows as they would be after what this round has placed and stopped so far."""
+    """The rows as they would be after what this round has placed and stopped so far, on the nodes that the desk has."""
 
     def __init__(self, desk: Desk) -> None:
         self.until, self.cut = monotonic() + LOOKS_S, False
+        self.nodes = desk.fleet.base or desk.fleet
         self.placed = [one for one in desk.decided.values() if isinstance(one, Placement)]
         self.jobs = desk.jobs
         self.made: list[Choice] = []
@@ -124,14 +129,14 @@ class _Copy(Book):
 
     def fleet(self) -> Fleet:
         if not self.placed:
-            return super().fleet()
+            return self.nodes
         if self._fleet is None:
-            views = {view.id: view for view in snapshot.node_views()}
+            views = {view.id: view for view in self.nodes.views}
             for one in self.placed:
                 for member in one.members:
                     stay = stay_of(self.jobs[one.job_id], member, NEVER)
                     views[stay.node_id] = with_stays(views[stay.node_id], [stay])
-            self._fleet = Fleet(views.values(), workloads(snapshot.inventory().learnt.demand))
+            self._fleet = Fleet(views.values(), self.nodes.workloads)
         return self._fleet
 
 
@@ -146,7 +151,9 @@ def of_desk(desk: Desk, reserves: Sequence[Reserve]) -> Looked:
     """What a round would do after this plan."""
     copy = _Copy(desk)
     made = preempting.choices(desk, reserves, (), copy, copy.take)
-    return Looked(made, len(desk.jobs), copy.cut)
+    named = {node_id for one in made for node_id in one.proposal.node_ids}
+    names = {view.id: view.hostname for view in copy.nodes.views if view.id in named}
+    return Looked(made, len(desk.jobs), copy.cut, names)
 
 
 def choices_now(job: Job | None = None) -> Looked:
@@ -157,19 +164,20 @@ def choices_now(job: Job | None = None) -> Looked:
     known = {one.pk for one in first}
     first += [one for one in waiting().filter(pk__in=claimed) if one.pk not in known]
     first += [one for one in (job,) if one is not None and one.pk not in known | claimed]
-    over = over_quota(first, claims)
+    with fleet_lock:
+        snap = snapshot.read(first, over_quota(first, claims), claims)
+        stays = snapshot.stays_at(snap.at)
+    fleet = Fleet(snap.nodes, workloads(snap.demand))
     for _ in range(ROUNDS):
-        snap = snapshot.read(first, over, claims)
-        desk = _desk(snap)
+        desk = _desk(snap, fleet, partial(StayTable, fleet, stays))
         refused = over_when_committed(snap, desk.decide_all(snap.jobs))
         if not refused:
             break
-        first = [one for one in first if one.pk not in refused]
+        snap = replace(snap, jobs=tuple(one for one in snap.jobs if one.id not in refused))
     return of_desk(desk, snap.reserves)
 
 
-def _desk(snap: Snapshot) -> Desk:
-    fleet = snapshot.fleet_of(snap.nodes)
+def _desk(snap: Snapshot, fleet: Fleet, stays: Callable[[], StayTable]) -> Desk:
     return Desk(
         fleet,
         snap.reserves,
@@ -177,7 +185,7 @@ def _desk(snap: Snapshot) -> Desk:
         seed=snap.seed,
         rule=snap.rule,
         policy=snap.policy,
-        stays=snapshot.stays_later(fleet, snap.at),
+        stays=stays,
         shares=shares_of(snap, fleet),
         claims=snap.claims,
     )
@@ -192,28 +200,25 @@ def waiting() -> QuerySet[Job]:
 
 
 def next_round() -> Round:
-    with fleet_lock:
-        found = choices_now()
-        return Round(tuple(described(found.made)), found.jobs, waiting().count(), found.cut)
+    found = choices_now()
+    return Round(tuple(described(found)), found.jobs, waiting().count(), found.cut)
 
 
 def preview(job: Job) -> Preview | None:
     """What the next round would do for this queued job, after those before it."""
     if job.state != JobState.QUEUED or job.held_at is not None or job.project.state != ProjectState.ACTIVE:
         return None
-    with fleet_lock:
-        made = [one for one in choices_now(job).made if one.job.id == job.pk]
-        return next(iter(described(made)), None)
+    return next(iter(described(choices_now(job), job.pk)), None)
 
 
-def described(made: Sequence[Choice]) -> list[Preview]:
-    if not made:
-        return []
-    now, names = database_now(), {view.id: view.hostname for view in snapshot.node_views()}
-    return [_described(one, now, names) for one in made]
+def described(found: Looked, job_id: int | None = None) -> list[Preview]:
+    """For all of these jobs, or for one."""
+    made = [one for one in found.made if job_id in (None, one.job.id)]
+    now = database_now() if made else None
+    return [_described(one, now, found.names) for one in made] if now else []
 
 
-def _described(choice: Choice, now: dt.datetime, names: dict[int, str]) -> Preview:
+def _described(choice: Choice, now: dt.datetime, names: Mapping[int, str]) -> Preview:
     found, at = choice.proposal, now.timestamp()
     victims = [
         _stopped(choice.tenants[pk], milli, found.cause, at)

@@ -14,6 +14,7 @@ from ledger import audit, book
 from ledger.clock import database_now
 from ledger.errors import Conflict, Forbidden, Refused
 from ledger.models import Allocation, Job, Membership, Project, User
+from ledger.odd_grants import renew_powers
 from ledger.vocabulary import JobState, Outcome, ProjectRole, ProjectState, SiteRole
 from ledger.zones import in_zones
 from scheduler import likeness, policy, promises
@@ -173,6 +174,8 @@ def _stands_in(job: Job, zones: frozenset[int]) -> bool:
 def cancel(*, job_id: int, actor: User, reason: str, via: str, request_id: str = "") -> Job:
     """Cancel a job in any live state; on an ended one it is a Conflict, on one already stopping it changes nothing."""
     with transaction.atomic(durable=True):
+        if not actor.operates and actor.operated_zones:
+            renew_powers(actor)  # or a right that was withdrawn meanwhile would still act
         job, attempt = book.lock_job(job_id)
         if not may_cancel(job, actor):
             raise Forbidden(_("Only its submitter, the project's managers and operators cancel a job."), code="role")

@@ -146,18 +146,20 @@ def fleet_of(nodes: Sequence[NodeView]) -> Fleet:
 
 def card_sizes() -> Mapping[str, int]:
     """By model, how many MiB the largest of its cards has, as of the last node_views(); empty before the first."""
-    if _kept.sizes is None or _kept.sizes[0] is not _kept.empty:
+    known, empty = _kept.sizes, _kept.empty
+    if known is None or known[0] is not empty:
         found: dict[str, int] = {}
-        for view in _kept.empty.values():
+        for view in empty.values():
             for card in view.cards:
                 found[card.model] = max(card.memory_mib, found.get(card.model, 0))
-        _kept.sizes = _kept.empty, found
-    return _kept.sizes[1]
+        known = _kept.sizes = empty, found
+    return known[1]
 
 
 def model_on(node_ids: Iterable[int]) -> str:
     """Of the cards on these nodes; "" where they are not all of one model."""
-    models = {card.model for pk in node_ids if pk in _kept.empty for card in _kept.empty[pk].cards}
+    empty = _kept.empty
+    models = {card.model for pk in node_ids if pk in empty for card in empty[pk].cards}
     return models.pop() if len(models) == 1 else ""
 
 

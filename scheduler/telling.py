@@ -14,11 +14,15 @@ import json
 import logging
 import urllib.error
 import urllib.request
+from collections import Counter
+from collections.abc import Collection
 from typing import Any, Final
 
 from django.conf import settings
 from django.core.mail import EmailMessage
 from django.db import transaction
+from django.db.models import F
+from django.db.models.lookups import IsNull
 from django.utils import translation
 
 from ledger import ends, letters, notices
@@ -27,7 +31,8 @@ from ledger.models import Delivery, Letter, Notice, User
 from ledger.vocabulary import Channel, DeliveryState
 
 log = logging.getLogger(__name__)
-BATCH: Final = 50
+BATCH: Final = 50  # tries in one pass; what is dropped takes nobody's turn
+MOST_LOOKED_AT: Final = 2_000
 LEASE: Final = dt.timedelta(seconds=60)  # longer than one try takes
 FIRST_BACK_OFF_S: Final = 30
 LONGEST_BACK_OFF_S: Final = 4 * 3_600
@@ -37,28 +42,38 @@ TIMEOUT_S: Final = 10
 
 def tell_due(now: dt.datetime | None = None, limit: int = BATCH) -> dict[str, int]:
     """Try every delivery that is due, each on its own. Returns counts for the task's record."""
-    counts = {"sent": 0, "tried": 0, "failed": 0}
-    for pk in _due(now or database_now(), limit):
-        moment = now or database_now()
-        delivery = _claim(pk, moment)
-        if delivery is None:
-            continue
-        try:
-            if delivery.letter is not None and not letters.holds(delivery.letter, moment):
-                counts["dropped"] = counts.get("dropped", 0) + _note_dropped(delivery)
-                continue
-            SENDERS[Channel(delivery.channel)](delivery)
-        except Exception as error:  # whatever a mail server or a library says: it is told in the row
-            log.warning("delivery %d, %s: %s", delivery.pk, delivery, error)
-            counts["failed" if _note_failure(delivery, error, moment) else "tried"] += 1
-        else:
-            counts["sent"] += _note_sent(delivery)
-    return counts
+    counts = Counter(sent=0, tried=0, failed=0)
+    looked_at: set[int] = set()
+    while (left := limit - counts["sent"] - counts["tried"] - counts["failed"]) > 0 and len(looked_at) < MOST_LOOKED_AT:
+        due = _due(now or database_now(), left, looked_at)
+        if not due:
+            break
+        looked_at.update(due)
+        counts.update(_try(pk, now or database_now()) for pk in due)
+    del counts[""]
+    return dict(counts)
 
 
-def _due(now: dt.datetime, limit: int) -> list[int]:
-    rows = Delivery.objects.filter(state=DeliveryState.PENDING, due_at__lte=now).order_by("due_at", "pk")
-    return list(rows.values_list("pk", flat=True)[:limit])
+def _try(pk: int, now: dt.datetime) -> str:
+    """What became of it: the name of a count, "" where another worker has it."""
+    delivery = _claim(pk, now)
+    if delivery is None:
+        return ""
+    try:
+        if delivery.letter is not None and not letters.holds(delivery.letter, now):
+            return "dropped" if _note_dropped(delivery) else ""
+        SENDERS[Channel(delivery.channel)](delivery)
+    except Exception as error:  # whatever a mail server or a library says: it is told in the row
+        log.warning("delivery %d, %s: %s", delivery.pk, delivery, error)
+        return "failed" if _note_failure(delivery, error, now) else "tried"
+    return "sent" if _note_sent(delivery) else ""
+
+
+def _due(now: dt.datetime, limit: int, looked_at: Collection[int] = ()) -> list[int]:
+    """Notices of projects first, whatever single people are told; those that wait longest before others."""
+    rows = Delivery.objects.filter(state=DeliveryState.PENDING, due_at__lte=now).exclude(pk__in=looked_at)
+    letter = IsNull(F("notice"), True)
+    return list(rows.order_by(letter, "due_at", "pk").values_list("pk", flat=True)[:limit])
 
 
 def _claim(pk: int, now: dt.datetime) -> Delivery | None:

@@ -189,8 +189,8 @@ class _Question:
 
     def _stops(self, desk: Desk) -> Preview | None:
         """Asked last: it uses up what the desk knows of shares."""
-        made = [one for one in preempt_preview.of_desk(desk, self.reserves).made if one.job.id == self.job.id]
-        return next(iter(preempt_preview.described(made)), None)
+        found = preempt_preview.of_desk(desk, self.reserves)
+        return next(iter(preempt_preview.described(found, self.job.id)), None)
 
     def _stays(self) -> list[Stay]:
         return snapshot.stays_at(self.at)

@@ -399,4 +399,5 @@ class Migration(migrations.Migration):
         migrations.RunSQL(TRIGGERS, TRIGGERS_BACK),
         migrations.RunSQL(FORGET, FORGET_BACK),
         migrations.RunSQL(TREE, TREE_BACK),
+        migrations.RunSQL("", "DELETE FROM ledger_quotagrant WHERE model <> '' OR resource = 'card_milli_s'"),
     ]

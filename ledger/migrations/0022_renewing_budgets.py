@@ -40,6 +40,13 @@ SINCE_THEN = (
 FORGET = "project_id, resource, model, period, counted_from", "department_id, resource, period, counted_from"
 
 
+# the way back: what counted one period counts all of them again
+UNKNOWN = "".join(
+    f"UPDATE ledger_{table} SET used_at_most = NULL, bound_until = NULL WHERE renews <> '';"
+    for table in ("quotagrant", "departmentceiling")
+)
+
+
 def _patch(names: tuple[str, ...], change: str) -> str:
     """Of each of these functions, put the changed text in place of its own; an error where that is the same."""
     quoted = ", ".join(f"'{name}'" for name in names)
@@ -98,4 +105,5 @@ class Migration(migrations.Migration):
         migrations.RunSQL(_counting(PLAIN, RENEWED), _counting(RENEWED, PLAIN)),
         migrations.RunSQL(_clipped(WHOLE, SINCE_THEN), _clipped(SINCE_THEN, WHOLE)),
         migrations.RunSQL(_forgetting(", renews"), _forgetting("")),
+        migrations.RunSQL(migrations.RunSQL.noop, UNKNOWN),
     ]

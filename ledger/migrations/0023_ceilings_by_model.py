@@ -106,4 +106,6 @@ class Migration(migrations.Migration):
         _there_and_back("ledger_quota_of_shares", SHARES),
         _there_and_back("ledger_check_move", MOVE),
         migrations.RunSQL(_forgetting(", model"), _forgetting("")),
+        # the way back: what is about one model can't be told any more
+        migrations.RunSQL(migrations.RunSQL.noop, "DELETE FROM ledger_departmentceiling WHERE model <> ''"),
     ]

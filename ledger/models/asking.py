@@ -3,10 +3,11 @@ ledger.requests alone."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Self
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from ledger.models.people import User
 from ledger.models.projects import Department, Project
@@ -65,6 +66,13 @@ class Invitation(models.Model):
         return f"{self.user_id} into {self.project_id} as {self.role}"
 
 
+def of_departments(ids: Collection[int]) -> Q:
+    """Requests about projects of these departments, and for new ones in them."""
+    inside = Department.objects.filter(pk__in=ids)
+    asked = Q(project=None, details__department__in=list(inside.values_list("slug", flat=True)))
+    return Q(project__department__in=ids) | asked
+
+
 class RequestQuerySet(models.QuerySet["ProjectRequest"]):
     def visible_to(self, user: User) -> Self:
         """One's own, those about the projects that one manages or audits, and all for the site's roles. Of a project
@@ -76,14 +84,13 @@ class RequestQuerySet(models.QuerySet["ProjectRequest"]):
         managed = Project.objects.filter(memberships__user=user, memberships__role__in=MANAGING)
         found = Q(by=user) | Q(project__in=managed.values("pk"))
         if user.audited_departments:
-            inside = Department.objects.filter(pk__in=user.audited_departments)
-            asked = Q(project=None, details__department__in=list(inside.values_list("slug", flat=True)))
-            found |= Q(project__department__in=user.audited_departments) | asked
+            found |= of_departments(user.audited_departments)
         return self.filter(found)
 
     def decided_by(self, user: User) -> Self:
-        """Open ones that this person may decide, theirs left out."""
-        found = self.filter(state=RequestState.OPEN).exclude(by=user)
+        """Open ones that wait for this person's verdict: neither their own nor what they have approved already."""
+        given = RequestVerdict.objects.filter(by=user, request=OuterRef("pk"))
+        found = self.filter(~Exists(given), state=RequestState.OPEN).exclude(by=user)
         if user.is_active and user.site_role == SiteRole.ADMIN:
             return found
         joins = Q(kind=RequestKind.JOIN)

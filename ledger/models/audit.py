@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final, Self
 
 from django.contrib.postgres.indexes import GinIndex, OpClass
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Func, Q
 from django.db.models.functions import Cast, Upper
 
+from ledger.models.asking import ProjectRequest, of_departments
 from ledger.models.inventory import Card, Hold, Node
 from ledger.models.people import User
-from ledger.models.projects import Project
+from ledger.models.projects import Department, Project
+from ledger.vocabulary import RequestKind
 
 OF_A_JOB: Final = ("job", "attempt", "allocation")  # target types that tell of a project's work
 
@@ -29,7 +32,26 @@ class AuditEventQuerySet(models.QuerySet["AuditEvent"]):
         if departments := user.audited_departments:
             found |= Q(project__department__in=departments)
             found |= Q(target_type="department", target_id__in=[str(pk) for pk in departments])
+            found |= _of_requests(departments) | _of_policies(departments)
         return self.filter(found | _of_zones(user.operated_zones) if user.operated_zones else found)
+
+
+def _of_requests(departments: Collection[int]) -> Q:
+    """All that became of requests for new projects in these departments: most of it is written before there is one."""
+    asked = ProjectRequest.objects.filter(of_departments(departments), kind=RequestKind.NEW_PROJECT)
+    named = asked.annotate(as_text=Cast("pk", models.CharField()))
+    return Q(target_type="projectrequest", target_id__in=named.values("as_text"))
+
+
+def _of_policies(departments: Collection[int]) -> Q:
+    """Changes of policies that bear on projects of these departments: theirs, those above them and everybody's. Which
+    scope it is of stands in each row."""
+    above = "unnest(ledger_department_chain(%(expressions)s))"
+    bearing = Func(F("pk"), template=above, output_field=models.BigIntegerField())
+    inside = Department.objects.filter(pk__in=departments).values_list(bearing)
+    slugs = list(Department.objects.filter(pk__in=inside).values_list("slug", flat=True))
+    of_all = Q(after__scope__department=None, after__scope__project=None)
+    return Q(target_type="jobpolicy") & (Q(after__scope__department__in=slugs) | of_all)
 
 
 def _of_zones(zones: frozenset[int]) -> Q:

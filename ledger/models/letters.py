@@ -44,6 +44,7 @@ class Letter(models.Model):
     comment = models.ForeignKey(RequestComment, on_delete=models.PROTECT, null=True, related_name="letters")
     grant = models.ForeignKey(OddGrant, on_delete=models.PROTECT, null=True, related_name="letters")
     at = models.DateTimeField()
+    given_again: bool  # whether the right was; of ledger.letters.with_things alone
 
     class Meta:
         constraints = [

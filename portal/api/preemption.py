@@ -1,5 +1,5 @@
 """Who was, is and would be stopped for whom, as told on both sides: other jobs and projects are named only to those
-who may see them, and so are the amounts of their guarantees.
+who may see them, and so are the amounts of a project to those who may see the project.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 from django.conf import settings
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from ledger.clock import database_now
 from ledger.models import Attempt, Job, Node, Project, User
@@ -67,11 +67,14 @@ def stopped_for(attempts: Iterable[Attempt], viewer: User) -> list[dict[str, Any
 
 
 class Names:
-    """What a reader may know of some jobs."""
+    """What a reader may know of some jobs. Who sees a job may not see its project: of that they read no amounts."""
 
     def __init__(self, viewer: User, job_ids: Iterable[int]) -> None:
         jobs = Job.objects.visible_to(viewer).filter(pk__in=set(job_ids)).select_related("project")
-        self.seen = {job.pk: job for job in jobs}
+        open_to = Exists(Project.objects.visible_to(viewer).filter(pk=OuterRef("project_id")))
+        found = list(jobs.annotate(project_seen=open_to))
+        self.seen = {job.pk: job for job in found}
+        self.with_amounts = {job.pk for job in found if job.project_seen}
 
     def of(self, job_id: int) -> dict[str, Any]:
         job = self.seen.get(job_id)
@@ -92,7 +95,7 @@ def preview_answer(found: Preview | None, viewer: User, names: Names | None = No
     if found is None:
         return None
     names = names or Names(viewer, jobs_in(found))
-    own = found.job_id == 0 or found.job_id in names.seen
+    own = found.job_id == 0 or found.job_id in names.with_amounts
     return {
         **(names.of(found.job_id) if found.job_id else {"job": None, "name": None, "project": None}),
         "simulated": found.simulated,
@@ -143,25 +146,35 @@ def next_round_answer(viewer: User) -> dict[str, Any]:
 
 
 def exposure_answers(project: Project, viewer: User) -> list[dict[str, Any]]:
+    """By world what may be stopped; the amounts are null to who may not see the project."""
     found = preempt_preview.exposures(project.pk)
-    owners = [pk for one in found for pk, _ in one.owed]
-    visible = dict(Project.objects.visible_to(viewer).filter(pk__in=owners).values_list("pk", "slug")) if owners else {}
-    return [_exposure(one, visible) for one in found]
+    if not found:
+        return []
+    named = {project.pk, *(pk for one in found for pk, _ in one.owed)}
+    visible = dict(Project.objects.visible_to(viewer).filter(pk__in=named).values_list("pk", "slug"))
+    return [_exposure(one, visible, project.pk in visible) for one in found]
 
 
-def _exposure(one: Exposure, visible: dict[int, str]) -> dict[str, Any]:
-    hidden = sum(milli for pk, milli in one.owed if pk not in visible)
-    owed = [{"project": visible[pk], "milli": milli} for pk, milli in one.owed if pk in visible]
-    return {
-        "simulated": one.simulated,
+def _exposure(one: Exposure, visible: dict[int, str], with_amounts: bool) -> dict[str, Any]:
+    amounts = {
         "guaranteed_milli": one.guaranteed,
         "held_milli": one.held,
         "borrowed_milli": one.borrowed,
         "inference_milli": one.serving,
+        "owed": _owed(one, visible),
+    }
+    return {
+        "simulated": one.simulated,
         "grace_s": settings.PREEMPT_GRACE_S,
         "jobs": [_at_risk(job) for job in one.jobs],
-        "owed": [*owed, *([{"project": HIDDEN, "milli": hidden}] if hidden else [])],
+        **(amounts if with_amounts else dict.fromkeys(amounts)),
     }
+
+
+def _owed(one: Exposure, visible: dict[int, str]) -> list[dict[str, Any]]:
+    hidden = sum(milli for pk, milli in one.owed if pk not in visible)
+    owed = [{"project": visible[pk], "milli": milli} for pk, milli in one.owed if pk in visible]
+    return [*owed, *([{"project": HIDDEN, "milli": hidden}] if hidden else [])]
 
 
 def _at_risk(one: AtRisk) -> dict[str, Any]:
@@ -246,7 +259,7 @@ def _answer(
         "rule": row.rule,
         "nodes": sorted(hosts[pk] for pk in row.nodes if pk in hosts),
         "grace_s": row.grace_s,
-        "inputs": row.inputs if row.job_id in names.seen else None,
+        "inputs": row.inputs if row.job_id in names.with_amounts else None,
         "stops": [
             {
                 **names.of(victim.attempt.job_id),

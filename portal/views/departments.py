@@ -143,7 +143,7 @@ def _page(
     former = DepartmentCeiling.objects.filter(department=department).exclude(period__contains=now)
     context: dict[str, Any] = {
         "department": department,
-        "parent": department.parent if user.audits(department.parent_id) else None,
+        "opens_parent": user.audits(department.parent_id),
         "odd": odd_grant_rows.standing(user, department=department),
         "may_give": roles.is_admin(user),
         "children": list(department.children.order_by("title", "slug")),

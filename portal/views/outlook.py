@@ -53,7 +53,7 @@ def draft(request: HttpRequest) -> HttpResponseBase:
     outlook = whatif.outlook(job)
     context = described(outlook, user) | {"copy": _as_api(request, form.spec())}
     context["policies"] = policy_answers.of_draft(policy.settled(judged, job.project))["lines"]
-    context["claims"] = quota.claims(job, outlook.spots)
+    context["claims"] = [claim for claim in quota.claims(job, outlook.spots) if claim.takes]
     context["cuts"] = slices.cuts_of(job)
     return render(request, "jobs/outlook.html", context)
 
@@ -82,7 +82,7 @@ def of_job(request: HttpRequest, pk: int) -> HttpResponseBase:
         return HttpResponse()  # takes the place of the card, which is gone by that
     outlook = whatif.outlook(job)
     context = described(outlook, viewer(request)) | {"queued": True, "job": job}
-    context["claims"] = quota.claims(job, outlook.spots)
+    context["claims"] = [claim for claim in quota.claims(job, outlook.spots) if claim.takes]
     return render(request, "jobs/job_outlook.html", context)
 
 

@@ -14,7 +14,17 @@ from django.utils import translation
 from ledger import audit, invitations, letters, odd_grants, requests
 from ledger.acts import Act
 from ledger.clock import database_now
-from ledger.models import AuditEvent, Delivery, Invitation, Letter, OddGrant, Project, ProjectRequest, User
+from ledger.models import (
+    AuditEvent,
+    Delivery,
+    Department,
+    Invitation,
+    Letter,
+    OddGrant,
+    Project,
+    ProjectRequest,
+    User,
+)
 from ledger.vocabulary import DeliveryState, LetterKind, OddGrantKind, ProjectRole, RequestKind, SiteRole
 from tests import factories
 
@@ -219,7 +229,7 @@ def test_two_passes_at_once_write_one_letter(vision: Project, monkeypatch: pytes
     invited(vision)
     found = letters._missing(LetterKind.INVITED, database_now())
     letters.write_due()
-    assert [letters._write(LetterKind.INVITED, *one, database_now()) for one in found] == [0]
+    assert [letters._write(LetterKind.INVITED, one.thing, one.person, database_now()) for one in found] == [0]
     assert Letter.objects.count() == 1
 
 
@@ -322,3 +332,144 @@ def test_every_kind_has_its_words_in_both_languages(vision: Project) -> None:
                 said = letters.headline(letter), letters.meaning(letter)
                 assert all(said), letter
                 assert "%(" not in "".join(said), letter
+
+
+# -- no flood ----------------------------------------------------------------------------------------------------------
+
+
+def pass_at(hours: float) -> dict[str, int]:
+    return letters.write_due(database_now() + dt.timedelta(hours=hours))
+
+
+def test_an_invitation_that_is_made_again_and_again_is_told_once_a_day(vision: Project) -> None:
+    for _ in range(5):
+        invitation = invited(vision)
+        letters.write_due()
+        invitations.withdraw(invitation=invitation, act=act("owner"))
+    assert Letter.objects.filter(kind="invited").count() == 1
+    last = invited(vision)
+    assert pass_at(23)["letters"] == 0
+    assert pass_at(25)["letters"] == 1
+    assert Letter.objects.latest("pk").invitation == last
+
+
+def test_one_person_brings_another_so_many_letters_of_a_kind_a_day(
+    vision: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By asking and taking it back between two passes, by commenting, by inviting into many projects."""
+    monkeypatch.setattr(letters, "MOST_A_DAY", 3)
+    kept = asked(vision, 99)
+    for number in range(5):
+        request = asked(vision, 9 + number)
+        requests.comment(request=kept, text="why?", act=act("manager"))
+        mine = factories.project(f"p{number}")
+        user = User.objects.get(username="outsider")
+        invitations.invite(project=mine, user=user, role=ProjectRole.MEMBER, act=act("owner"))
+        letters.write_due()
+        requests.withdraw(request=request, act=act("owner"))
+    counts = {
+        (name, kind): Letter.objects.filter(to__username=name, kind=kind).count()
+        for name, kind in (
+            ("admin", "to_decide"),
+            ("manager", "to_decide"),
+            ("owner", "commented"),
+            ("outsider", "invited"),
+        )
+    }
+    assert set(counts.values()) == {3}, counts
+    joining(vision)
+    letters.write_due()
+    assert Letter.objects.filter(to__username="admin", kind="to_decide").count() == 4  # of somebody else
+    assert pass_at(25)["letters"] == 4  # what is still so: two comments, two invitations
+
+
+def test_so_many_at_once_are_told_in_turns(vision: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letters, "MOST_A_DAY", 3)
+    request = asked(vision)
+    for _ in range(5):
+        requests.comment(request=request, text="why?", act=act("manager"))
+    letters.write_due()
+    assert Letter.objects.filter(kind="commented").count() == 3
+    pass_at(25)
+    assert Letter.objects.filter(kind="commented").count() == 5
+
+
+def test_what_can_never_be_written_keeps_nothing_newer_waiting(
+    vision: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(letters, "BATCH", 2)
+    monkeypatch.setattr(letters, "MOST_A_DAY", 2)
+    request, real = asked(vision), audit.record
+    odd = [requests.comment(request=request, text="odd", act=act("manager")).pk for _ in range(5)]
+    good = requests.comment(request=request, text="good", act=act("manager")).pk
+
+    def fails(**values: Any) -> None:
+        if values["after"].get("comment") in odd:
+            raise RuntimeError("odd")
+        real(**values)
+
+    monkeypatch.setattr(audit, "record", fails)
+    assert letters.write_due()["odd"] == 5
+    assert [letter.comment_id for letter in Letter.objects.filter(kind="commented")] == [good]
+
+
+def test_who_has_given_their_verdict_is_not_asked_for_it(vision: Project, settings: Any) -> None:
+    settings.TWO_PERSONS_DAYS = 1
+    request = asked(vision)
+    requests.decide(request=request, approves=True, act=act("manager"))
+    letters.write_due()
+    assert told(LetterKind.TO_DECIDE) == {("admin", "to_decide")}
+    waits = ProjectRequest.objects.decided_by
+    manager, admin = (User.objects.get(username=name) for name in ("manager", "admin"))
+    assert (waits(manager).count(), waits(admin).count()) == (0, 1)
+
+
+# -- a right that goes on ----------------------------------------------------------------------------------------------
+
+
+def _again(user: User) -> None:
+    given(began=0, ends=7)
+
+
+def _by_role(user: User) -> None:
+    User.objects.filter(pk=user.pk).update(site_role=SiteRole.OPERATOR)
+
+
+def _nothing(user: User) -> None:
+    pass
+
+
+@pytest.mark.parametrize(("change", "over"), [(_nothing, True), (_again, False), (_by_role, False)])
+@pytest.mark.parametrize("first", [True, False])
+def test_who_may_still_do_it_is_not_told_that_it_is_over(
+    vision: Project, change: Callable[[User], None], over: bool, first: bool
+) -> None:
+    """Neither written afterwards nor shown or sent where it was written before."""
+    given(began=9, ends=-0.001)
+    user = User.objects.get(username="researcher")
+    if not first:
+        letters.write_due()
+    change(user)
+    letters.write_due()
+    assert (("researcher", "grant_over") in told()) is (over or not first)
+    now = database_now()
+    shown = letters.shown_to(User.objects.get(pk=user.pk), now)
+    assert (LetterKind.GRANT_OVER in {letter.kind for letter in shown}) is over
+    rows = letters.with_things(Letter.objects.filter(kind="grant_over"))
+    assert [letters.holds(letter, now) for letter in rows] == ([over] if over or not first else [])
+
+
+def test_who_audits_the_department_above_still_audits_the_one_below(vision: Project) -> None:
+    now, admin = database_now(), User.objects.get(username="admin")
+    top = Department.objects.create(slug="top", title="Top")
+    below = Department.objects.create(slug="below", title="Below", parent=top)
+    user = User.objects.get(username="researcher")
+    values = {"user": user, "by": admin, "kind": OddGrantKind.AUDITOR, "reason": "x"}
+    OddGrant.objects.create(department=top, period=(now - 9 * DAY, now + DAY), **values)
+    OddGrant.objects.create(department=below, period=(now - 9 * DAY, now), **values)
+    assert letters.write_due(now)["letters"] == 2
+    assert told() == {("researcher", "grant_given"), ("researcher", "grant_ends")}
+    late = OddGrant.objects.get(department=below)
+    letters.write_due(now + 2 * DAY)
+    [letter] = letters.with_things(Letter.objects.filter(kind="grant_over", grant=late))
+    assert not letters.holds(letter, now)  # written when both are over, read while one is not

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +13,7 @@ from django.contrib.auth.models import Permission
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.db.models import ProtectedError
 
-from ledger import accounts, leavers, odd_grants, roles
+from ledger import accounts, holds, leavers, odd_grants, roles
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.errors import Conflict, Forbidden, Refused
@@ -18,6 +21,7 @@ from ledger.models import (
     AuditEvent,
     Department,
     DepartmentUserPermission,
+    Hold,
     OddGrant,
     Project,
     User,
@@ -25,7 +29,7 @@ from ledger.models import (
     ZoneUserPermission,
 )
 from ledger.models.people import Powers
-from ledger.vocabulary import OddGrantKind, ProjectRole, SiteRole
+from ledger.vocabulary import HoldKind, OddGrantKind, ProjectRole, SiteRole
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -326,3 +330,39 @@ def test_without_grants_the_question_is_asked_once_and_never_for_who_sees_all(
             list(Project.objects.visible_to(user))
     with django_assert_num_queries(1):
         list(Project.objects.visible_to(auditor))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_acts_by_a_right_waits_for_its_withdrawal_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    grant, node = give(), factories.node("n1", in_zone=factories.zone())
+    user, begun, may_end = User.objects.get(username="researcher"), threading.Event(), threading.Event()
+    assert user.operated_zones
+    real, answers = roles.derive_odd, list[Any]()
+
+    def slowly(*values: Any) -> None:
+        begun.set()
+        may_end.wait(2)
+        real(*values)
+
+    def run(work: Callable[[], Any]) -> None:
+        try:
+            answers.append(work())
+        except Exception as error:
+            answers.append(error)
+        finally:
+            connection.close()
+
+    monkeypatch.setattr(roles, "derive_odd", slowly)
+    hold = partial(holds.hold_one, kind=HoldKind.FAULT, node=node, reason="fan", actor=user, via="test")
+    works = [partial(odd_grants.withdraw, grant=grant, act=by()), hold]
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    threads[0].start()
+    assert begun.wait(2)
+    threads[1].start()
+    threads[1].join(0.3)
+    assert answers == []
+    may_end.set()
+    for thread in threads:
+        thread.join()
+    assert [type(answer) for answer in answers] == [OddGrant, Forbidden]
+    assert not Hold.objects.exists()

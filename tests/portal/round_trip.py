@@ -4,6 +4,7 @@ Prints what the schema was at each of the three stops, as JSON. Used by test_mig
 
 from __future__ import annotations
 
+import datetime as dt
 import gc
 import json
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from typing import Any, Final
 import django
 from django.apps import apps
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 
 # Of everything in the schema `public` that no extension brought along; each query gives lines of text.
@@ -73,10 +74,33 @@ def migrate(targets: Sequence[tuple[str, str | None]] = ()) -> dict[str, list[st
     return stop()
 
 
+def fill() -> None:
+    """Rows that only the newest version can tell: on the way back they must neither be in the way nor be taken for
+    something else."""
+    from ledger.models import Department, DepartmentCeiling, Project, QuotaGrant, User
+
+    now = dt.datetime.now(dt.UTC)
+    owner = User.objects.create(username="there")
+    house = Department.objects.create(slug="there", title="There")
+    with transaction.atomic():
+        project = Project.objects.create(
+            slug="there", title="There", owner=owner, department=house, starts_on=now.date()
+        )
+        project.memberships.create(user=owner, role="owner")
+    same = {"amount": 5, "period": (now, None), "reason": "test", "by": owner}
+    for model in ("", "A100", "H100"):
+        DepartmentCeiling.objects.create(department=house, resource="card_milli", model=model, **same)
+        QuotaGrant.objects.create(project=project, resource="card_milli", model=model, **same)
+    budget = {"resource": "card_milli_s", "renews": "month", **same}
+    DepartmentCeiling.objects.create(department=house, **budget)
+    QuotaGrant.objects.create(project=project, **budget)
+
+
 def main() -> None:
     gc.disable()  # the states of models between migrations are one large graph that lives to the end
     django.setup()
     stops: dict[str, Any] = {"applications": ours(), "before": migrate()}
+    fill()
     stops["zero"] = migrate([(label, None) for label in ours()])
     stops["after"] = migrate()
     print(json.dumps(stops))

@@ -9,9 +9,10 @@ import pytest
 
 from ledger.clock import database_now
 from ledger.models import Attempt, Job, Project
-from ledger.vocabulary import JobKind, ProjectRole, Resource
-from scheduler import placing, preempt_preview, whatif
+from ledger.vocabulary import JobKind, NodeState, ProjectRole, Resource
+from scheduler import placing, preempt_preview, preempting, snapshot, whatif
 from scheduler.models import Preemption
+from scheduler.possible import fleet_lock
 from tests import factories
 from tests.scheduler import flow
 
@@ -227,3 +228,23 @@ def test_what_the_database_would_refuse_is_not_thought_of_as_placed() -> None:
     placing.place_queued()
     assert told == _done()
     assert [job for job, *_ in told] == [owed.pk]
+
+
+def test_nobody_waits_for_the_look_and_a_node_that_leaves_meanwhile_keeps_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job, free = _owed(), list[bool]()
+    real = preempting.choices
+
+    def meanwhile(*values: Any) -> Any:
+        free.append(fleet_lock.acquire(blocking=False))
+        if free[-1]:
+            fleet_lock.release()
+        made = real(*values)
+        factories.Node.objects.update(state=NodeState.RETIRED)
+        snapshot.node_views()  # another thread looks
+        return made
+
+    monkeypatch.setattr(preempting, "choices", meanwhile)
+    [found] = preempt_preview.next_round().previews
+    assert (found.job_id, found.nodes, free) == (job.pk, ("n1",), [True])

@@ -138,11 +138,13 @@ def test_a_long_queue_is_looked_at_wholly_now_and_then() -> None:
     long = _Looked(ended=0.0, took_s=1.0, jobs=LONG + 1)
     assert [long.heads(at) for at in (WHOLE_EVERY_S, 19.9, 20.1)] == [FEWEST, FEWEST, None]
     assert long.learn(FEWEST, FEWEST)  # all of a kind found room: more of it may
-    assert long.heads(0.1) == 4 * FEWEST
+    assert long.heads(0.1) == 8
+    assert long.learn(8, 8)
+    assert long.heads(0.1) == 16
     assert not long.learn(16, 11)
-    assert long.heads(0.1) == 22
-    assert not long.learn(22, 0)
-    assert long.heads(0.1) == 11
-    assert [long.learn(*seen) or long.enough for seen in ((11, 0), (5, 0), (2, 0))] == [5, 2, FEWEST]
+    assert long.heads(0.1) == 17
+    assert not long.learn(17, 0)
+    assert long.heads(0.1) == 8
+    assert [long.learn(*seen) or long.enough for seen in ((8, 0), (4, 0), (2, 0))] == [4, 2, FEWEST]
     assert long.learn(60, 60)
     assert long.enough == MOST

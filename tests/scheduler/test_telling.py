@@ -239,3 +239,28 @@ def test_the_task_tidies_writes_and_sends(mails: None) -> None:
     result = tasks._tell()
     assert {"tidied", "letters", "odd", "sent"} <= set(result)
     assert result["sent"] == 1
+
+
+def test_notices_of_projects_come_before_letters(mails: None) -> None:
+    invited()
+    Delivery.objects.update(due_at=database_now() - dt.timedelta(hours=1))
+    ending.ends_in(3)
+    reclaim.reclaim_all()
+    assert telling.tell_due(limit=1)["sent"] == 1
+    assert [sent.to for sent in mail.outbox] == [["owner@lab.example"]]
+    assert telling.tell_due()["sent"] == 1
+    assert mail.outbox[-1].to == ["guest@lab.example"]
+
+
+def test_what_is_dropped_takes_nobody_s_turn(mails: None) -> None:
+    act = Act(factories.user("owner"), "test", "come")
+    for number in range(3):
+        factories.project(f"p{number}")
+        guest = User.objects.update_or_create(username="guest", defaults={"email": "guest@lab.example"})[0]
+        project = Project.objects.get(slug=f"p{number}")
+        made = invitations.invite(project=project, user=guest, role=ProjectRole.MEMBER, act=act)
+        letters.write_due()
+        invitations.withdraw(invitation=made, act=act)
+    invited()
+    assert telling.tell_due(limit=1) == {"sent": 1, "tried": 0, "failed": 0, "dropped": 3}
+    assert [sent.to for sent in mail.outbox] == [["guest@lab.example"]]

@@ -8,6 +8,8 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,8 +18,11 @@ from django.urls import reverse
 from ledger import odd_grants
 from ledger.acts import Act
 from ledger.clock import database_now
-from ledger.models import Department, OddGrant, Project, User, Zone
+from ledger.models import AuditEvent, Department, OddGrant, Project, ProjectRequest, User, Zone
 from ledger.vocabulary import OddGrantKind
+from scheduler.policy import Scope, Terms
+from scheduler.policy_changes import put_version, withdraw
+from scheduler.policy_rows import JobPolicy
 from tests import factories
 from tests.portal.api import test_access as of_api
 from tests.portal.api.client import api
@@ -210,7 +215,8 @@ def test_departments_show_the_audited_one_and_those_below_it(people: dict[str, U
     assert "The whole house" not in tree
     assert "Elsewhere" not in tree
     page = _text(browser.get(reverse("department", args=["research"])))
-    assert "The whole house" not in page
+    assert "below The whole house" in page  # its policies bear on what is audited, and name it
+    assert reverse("department", args=["top"]) not in page
     codes = [
         browser.get(reverse("department", args=[slug])).status_code for slug in ("lab", "top", "elsewhere", "nope")
     ]
@@ -238,3 +244,63 @@ def test_use_of_other_departments_stands_together(people: dict[str, User], turn:
     browser = of_pages.World._browser(person("one", research()))
     text = _text(browser.get(reverse("books-lines") + "?hardware=simulated&export=csv"))
     assert SECRET.search(text) is None
+
+
+def _made_and_decided(slug: str, where: str, people: dict[str, User]) -> None:
+    relations = of_pages.relations
+    request = relations.requests.ask(
+        kind=relations.RequestKind.NEW_PROJECT,
+        project=None,
+        details={"slug": slug, "title": slug.title(), "ends_on": "2199-01-01", "department": where},
+        act=Act(people["outsider"], "test", f"for {slug}"),
+    )
+    relations.requests.comment(request=request, text="for what?", act=Act(people["manager"], "test"))
+    for name in ("manager", "admin"):
+        relations.requests.decide(request=request, approves=True, act=Act(people[name], "test", "fine"))
+
+
+def test_the_trail_of_a_request_for_a_new_project_is_read_by_who_audits_its_department(
+    people: dict[str, User],
+) -> None:
+    of_pages.World(people)
+    for slug, where in (("fresh", "research"), ("foreign", "elsewhere")):
+        _made_and_decided(slug, where, people)
+    seen = AuditEvent.objects.visible_to(person("one", research()))
+    for slug, verbs in (
+        ("fresh", {"request.made", "request.comment", "request.verdict", "request.approved"}),
+        ("foreign", set()),
+    ):
+        request = ProjectRequest.objects.get(details__slug=slug)
+        rows = seen.filter(target_type="projectrequest", target_id=str(request.pk))
+        assert set(rows.values_list("verb", flat=True)) == verbs, slug
+
+
+def test_the_trail_of_policies_that_bear_on_the_department_is_read_by_who_audits_it(people: dict[str, User]) -> None:
+    of_pages.World(people)
+    top = Department.objects.create(slug="top", title="The whole house")
+    Department.objects.filter(slug="research").update(parent=top)
+    lab = Department.objects.create(slug="lab", title="The lab", parent=research())
+    vision, outside = (Project.objects.get(slug=slug) for slug in ("vision", "outside"))
+    elsewhere = Department.objects.get(slug="elsewhere")
+    scopes = {
+        "all": Scope(),
+        "top": Scope(department=top.pk),
+        "research": Scope(department=research().pk),
+        "lab": Scope(department=lab.pk),
+        "elsewhere": Scope(department=elsewhere.pk),
+        "vision": Scope(project=vision.pk),
+        "outside": Scope(project=outside.pk),
+    }
+    for name, scope in scopes.items():
+        for how in (partial(put_version, terms=Terms(priority_most=7)), withdraw):
+            how(scope=replace(scope, kind="data"), act=Act(people["manager"], "test", f"of {name}"))
+    user = person("one", research())
+    seen = AuditEvent.objects.visible_to(user).filter(target_type="jobpolicy", reason__startswith="of ")
+    assert set(seen.values_list("reason", "verb")) == {
+        (f"of {name}", verb)
+        for name in ("all", "top", "research", "lab", "vision")
+        for verb in ("policy.set", "policy.withdrawn")
+    }
+    told = {row.target_id for row in seen}
+    known = JobPolicy.objects.visible_to(user).filter(kind="data")
+    assert told == {str(pk) for pk in known.values_list("pk", flat=True)}

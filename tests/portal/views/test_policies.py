@@ -58,7 +58,7 @@ class TestChange:
         page = text_of(shown)
         assert "1 job of the last 30 days" in page
         assert "priority above the highest" in page
-        assert "Container → Whole machine" in page or "container → whole machine" in page
+        assert "Container › Whole machine" in page or "container › whole machine" in page
         assert not PolicyVersion.objects.exists()
         made = confirm(client, shown)
         policy = JobPolicy.objects.get()

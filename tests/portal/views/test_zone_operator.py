@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Callable
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from ledger import odd_grants
+from ledger import holds, inventory, odd_grants
 from ledger.acts import Act
 from ledger.clock import database_now
-from ledger.models import AuditEvent, Hold, Job, NodeZone, OddGrant, User
-from ledger.vocabulary import HoldKind
+from ledger.errors import Forbidden
+from ledger.inventory import SYNC_RULE, ZONE_PLAN_RULE
+from ledger.models import Allocation, Attempt, AuditEvent, Hold, Job, Node, NodeZone, OddGrant, Project, User
+from ledger.vocabulary import HoldKind, Resource
 from scheduler import queue
-from scheduler.models import Drift
+from scheduler.models import Drift, Preemption
 from tests import factories
 from tests.portal.api.client import api
 from tests.portal.views.lean import LeanClient
@@ -208,3 +211,100 @@ def test_drift_of_machines_is_told_of_the_zone_alone(jobs: dict[str, Job], someo
     told = {row["subject"] for row in api(someone).get("drift/").json()["results"]}
     assert told == {"here", "here-card-0", "attempt here"}
     assert api(factories.user("stranger")).get("drift/").json()["results"] == []
+
+
+def test_of_a_job_in_the_zone_they_read_that_it_may_be_stopped_and_no_amounts_of_its_project(
+    jobs: dict[str, Job], someone: User
+) -> None:
+    for slug, guaranteed in (("outside", 0), ("vision", 2000)):
+        factories.project("vision")
+        grant = factories.grant(Project.objects.get(slug=slug), Resource.CARD_MILLI, 64_000)
+        grant.guaranteed = guaranteed
+        grant.save(update_fields=["guaranteed"])
+    amounts = {"guaranteed_milli", "held_milli", "borrowed_milli", "inference_milli", "owed"}
+    told = {
+        user.username: api(user).get(f"jobs/{jobs['here'].pk}/preemption/").json()["may_be_stopped"]
+        for user in (someone, factories.user("outsider"), factories.user("auditor"))
+    }
+    assert {name: one["borrowed"] for name, one in told.items()} == dict.fromkeys(told, True)
+    assert {name: one["held_milli"] is None for name, one in told.items()} == {
+        "someone": True,
+        "outsider": False,
+        "auditor": False,
+    }
+    assert {name for name, value in told["someone"].items() if value is None} == amounts
+    assert told["someone"]["grace_s"] == told["outsider"]["grace_s"]
+    assert told["someone"]["not_before"] == told["outsider"]["not_before"]
+    page = browser(someone).get(reverse("job", args=[jobs["here"].pk])).content.decode()
+    assert "It may stand on borrowed cards. When those" in page
+    assert "its project holds" not in page
+    assert "guaranteed to others" not in page
+
+
+def test_what_a_stop_was_chosen_by_is_read_by_who_sees_the_project_alone(jobs: dict[str, Job], someone: User) -> None:
+    now = database_now()
+    job = jobs["here"]
+    attempt = Attempt.objects.get(job=job)
+    member = Allocation.objects.get(attempt=attempt)
+    values = {"nodes": [member.node_id], "ask_index": 0, "form": "container", "grace_s": 60, "cause": "guarantee"}
+    moments = {"made_at": now, "kept_until": now + dt.timedelta(seconds=60)}
+    Preemption.objects.create(job=job, rule="x", inputs={"guaranteed": 2000, "held": 0}, **values, **moments)
+    read = {
+        user.username: [row["inputs"] for row in api(user).get("preemptions/").json()["lately"]]
+        for user in (someone, factories.user("outsider"))
+    }
+    assert read == {"someone": [None], "outsider": [{"guaranteed": 2000, "held": 0}]}
+
+
+Do = Callable[[User, dict[str, Job]], Any]
+WITH: dict[str, str] = {"reason": "fan", "via": "test"}
+
+
+def _node(name: str = "here") -> Node:
+    return Node.objects.get(hostname=name)
+
+
+ACTS: dict[str, Do] = {
+    "hold one": lambda user, _: holds.hold_one(kind=HoldKind.FAULT, node=_node(), actor=user, **WITH),
+    "hold many": lambda user, _: holds.hold_many(kind=HoldKind.FAULT, nodes=[_node()], actor=user, **WITH),
+    "return many": lambda user, _: holds.return_many(nodes=[_node()], actor=user, **WITH),
+    "end one": lambda user, _: holds.end_one(hold=Hold.objects.get(), actor=user, **WITH),
+    "cancel": lambda user, jobs: queue.cancel(job_id=jobs["here"].pk, actor=user, **WITH),
+}
+
+
+@pytest.mark.parametrize("withdrawn", [False, True])
+@pytest.mark.parametrize("act", ACTS)
+def test_a_right_that_is_withdrawn_after_the_page_let_them_in_does_nothing(
+    jobs: dict[str, Job], someone: User, act: str, withdrawn: bool
+) -> None:
+    if act in ("return many", "end one"):
+        holds.hold_one(kind=HoldKind.DRILL, node=_node(), actor=factories.user("operator"), **WITH)
+    assert someone.operates_somewhere  # as the gate of the page asks it
+    before = Hold.objects.filter(period__upper_inf=True).count()
+    if not withdrawn:
+        ACTS[act](someone, jobs)
+        return
+    admin = Act(factories.user("admin"), "test", "x")
+    odd_grants.withdraw(grant=OddGrant.objects.get(user=someone), act=admin)
+    with pytest.raises(Forbidden):
+        ACTS[act](someone, jobs)
+    assert Hold.objects.filter(period__upper_inf=True).count() == before
+    assert Job.objects.get(pk=jobs["here"].pk).state == "running"
+
+
+@pytest.mark.parametrize("who", ["someone", "operator"])
+@pytest.mark.parametrize(("rule", "code"), [(SYNC_RULE, "by_rule"), (f"{ZONE_PLAN_RULE}/7", "zone_plan"), ("", None)])
+def test_what_ends_by_itself_is_ended_neither_on_the_page_nor_by_the_api(
+    someone: User, who: str, rule: str, code: str | None
+) -> None:
+    hold = inventory.place_hold(kind=HoldKind.OFFLINE, node=_node(), rule=rule, reason="silent", actor=None, via="test")
+    user = factories.user(who)
+    page = browser(user).post(reverse("nodes-return"), {"key": "here", "reason": "x", "confirm": "yes"})
+    assert page.status_code == (422 if code else 302)
+    if code is None:
+        hold = inventory.place_hold(kind=HoldKind.DRILL, node=_node(), reason="x", actor=None, via="test")
+    answer = api(user).post(f"holds/{hold.pk}/end/", {"reason": "x"})
+    assert answer.status_code == (409 if code else 200)
+    assert code is None or answer.json()["code"] == code
+    assert Hold.objects.filter(period__upper_inf=True).count() == (1 if code else 0)
