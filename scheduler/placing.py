@@ -18,7 +18,7 @@ from django.db import connection, transaction
 
 from ledger.clock import database_now
 from ledger.vocabulary import Refusal
-from scheduler import preempting, snapshot
+from scheduler import preempting, snapshot, standings
 from scheduler.commit import Committed, commit_as_decided
 from scheduler.engine.plan import Desk, shares_of
 from scheduler.engine.types import Placement, Plan, Reservation, Snapshot, Waiting
@@ -131,8 +131,9 @@ def _rounds() -> dict[str, Any]:
         if not jobs:
             break
         # what the database refused for good would only take room from the others in the next round
-        over = over_quota(jobs)
-        snap = snapshot.read([job for job in jobs if job.pk not in total.refused_jobs], over)
+        claims = standings.claims()
+        over = over_quota(jobs, claims)
+        snap = snapshot.read([job for job in jobs if job.pk not in total.refused_jobs], over, claims)
         fleet = snapshot.fleet_of(snap.nodes)
         desk = Desk(
             fleet,

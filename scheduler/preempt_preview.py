@@ -158,13 +158,14 @@ def of_desk(desk: Desk, reserves: Sequence[Reserve]) -> Looked:
 
 def choices_now(job: Job | None = None) -> Looked:
     """For the first waiting jobs, and for this one if it waits."""
-    claimed = {claim.job_id for claim in standings.claims()}
+    claims = standings.claims()
+    claimed = {claim.job_id for claim in claims}
     first = list(waiting()[:MOST_AHEAD])
     known = {one.pk for one in first}
     first += [one for one in waiting().filter(pk__in=claimed) if one.pk not in known]
     first += [one for one in (job,) if one is not None and one.pk not in known | claimed]
     with fleet_lock:
-        snap = snapshot.read(first, over_quota(first))
+        snap = snapshot.read(first, over_quota(first, claims), claims)
         stays = snapshot.stays_at(snap.at)
     fleet = Fleet(snap.nodes, workloads(snap.demand))
     for _ in range(ROUNDS):

@@ -125,7 +125,7 @@ def choices(
         if act(choice):
             made.append(choice)
             _took(desk.shares, by_id, found)
-            worth.room.take(one.job, found.ask_index, _model_on(desk.fleet, found.node_ids))
+            worth.room.take(one.job, found.ask_index, snapshot.model_on(found.node_ids))
         tenants = None
     return made
 
@@ -163,17 +163,9 @@ class _Worth:
 def _promised(desk: Desk, claims: Mapping[int, Claim]) -> Promised:
     promised = Promised(desk.jobs.values())
     for job_id in sorted(claims.keys() & desk.jobs.keys()):
-        job, claim = desk.jobs[job_id], claims[job_id]
-        if claim.ask_index < len(job.asks):
-            promised.take(job, claim.ask_index, _model_on(desk.fleet, claim.node_ids))
+        claim = claims[job_id]
+        promised.take(desk.jobs[job_id], claim.ask_index, snapshot.model_on(claim.node_ids))
     return promised
-
-
-def _model_on(fleet: Fleet, node_ids: Collection[int]) -> str:
-    """Of the cards there; "" where they are not all of one model."""
-    rows = [fleet.row_of[node_id] for node_id in node_ids if node_id in fleet.row_of]
-    models = {card.model for row in rows for card in fleet.cards[row]}
-    return models.pop() if len(models) == 1 else ""
 
 
 def _wanted(

@@ -19,6 +19,7 @@ from ledger.units import NodeClass, Request, card_milli, units
 from ledger.vocabulary import OF_CARDS, AskForm, Form, Refusal, Resource
 from scheduler import slices, snapshot
 from scheduler.engine.types import Ask, JobView
+from scheduler.engine.types import Claim as Kept
 from scheduler.snapshot import QueuedJob
 
 REFUSALS: Final = (Refusal.QUOTA, Refusal.CEILING, Refusal.MEMBER_LIMIT)
@@ -128,6 +129,16 @@ class Limits:
                         break
         return found
 
+    def take(self, job: JobView, ask_index: int, model: str, user: int | None, walltime_s: int) -> None:
+        """What this ask takes on cards of a model, "" = of any, if there is room for it."""
+        if ask_index >= len(job.asks):
+            return
+        ask = replace(job.asks[ask_index], model=job.asks[ask_index].model or model)
+        needs = needs_of(job, ask, walltime_s, snapshot.card_sizes().get(ask.model, 0))
+        if self.first_without_room(job.project_id, user, needs) is None:
+            for limit in self.of(job.project_id, user):
+                limit.left -= limit.takes(needs)
+
     def facts(self, jobs: Iterable[Any]) -> dict[int, Facts]:
         """By job, where any of this goes by them; most limits don't."""
         if not any(limit.user or limit.resource == Resource.CARD_MILLI_S for limit in self.all):
@@ -144,31 +155,40 @@ class Limits:
         return dict(Card.objects.filter(pk__in=cards).values_list("pk", "model"))
 
 
-def over_quota(jobs: Sequence[Job | QueuedJob]) -> dict[int, NoRoom]:
-    """By job, which asks can't start within what is left, and what is used up. What is surely left, by the upper
-    bounds, is enough for most: only for the others the use is summed."""
-    doubtful = _without_room(jobs, Limits({job.project_id for job in jobs}, SURELY))
+def over_quota(jobs: Sequence[Job | QueuedJob], kept: Sequence[Kept] = ()) -> dict[int, NoRoom]:
+    """By job, which asks can't start within what is left, and what is used up. What is `kept` for some of the jobs they
+    will take: it is not left to the others. What is surely left, by the upper bounds, is enough for most: only for the
+    others the use is summed."""
+    by_id = {job.pk: job for job in jobs} if kept else {}
+    claims = [(by_id[one.job_id], one) for one in kept if one.job_id in by_id]
+    doubtful = _without_room(jobs, claims, Limits({job.project_id for job in jobs}, SURELY))
     if not doubtful:
         return {}
     jobs = [job for job in jobs if job.pk in doubtful]
-    return _without_room(jobs, Limits({job.project_id for job in jobs}))
+    projects = {job.project_id for job in (*jobs, *(job for job, _ in claims))}
+    return _without_room(jobs, claims, Limits(projects))
 
 
-def _without_room(jobs: Sequence[Job | QueuedJob], limits: Limits) -> dict[int, NoRoom]:
+def _without_room(
+    jobs: Sequence[Job | QueuedJob], claims: Sequence[tuple[Job | QueuedJob, Kept]], limits: Limits
+) -> dict[int, NoRoom]:
     if not limits.all:
         return {}
     known: dict[tuple[Any, ...], NoRoom] = {}  # most jobs of a long queue are like many others in it
-    facts = limits.facts(job.pk for job in jobs)
+    facts = limits.facts(job.pk for job in (*jobs, *(job for job, _ in claims)))
     found = {}
-    for job in jobs:
+    for job, claim in claims:
+        view, facts_of = snapshot.job_view(job), _facts(job, facts)
+        found[job.pk] = limits.no_room(view, *facts_of)
+        limits.take(view, claim.ask_index, snapshot.model_on(claim.node_ids), *facts_of)
+    for job in jobs if not found else [job for job in jobs if job.pk not in found]:
         view = snapshot.job_view(job)
         who, walltime_s = _facts(job, facts)
         alike = job.project_id, view.asks, view.cpu_milli, view.host_memory_mib, who, walltime_s
         if alike not in known:
             known[alike] = limits.no_room(view, who, walltime_s)
-        if known[alike]:
-            found[job.pk] = known[alike]
-    return found
+        found[job.pk] = known[alike]
+    return {pk: no_room for pk, no_room in found.items() if no_room}
 
 
 def named(counts: Mapping[Refusal, int], number: int, short: NoRoom) -> dict[Refusal, int]:
@@ -215,14 +235,7 @@ class Promised:
 
     def take(self, job: JobView, ask_index: int, model: str) -> None:
         """What this ask takes on cards of a model, "" = of any, if there is room for it."""
-        no_room = self.no_room(job)
-        if (ask_index, "") in no_room or (ask_index, model) in no_room:
-            return
-        who, walltime_s = self._facts.get(job.id, NOBODY)
-        ask = replace(job.asks[ask_index], model=job.asks[ask_index].model or model)
-        needs = needs_of(job, ask, walltime_s, snapshot.card_sizes().get(ask.model, 0))
-        for limit in self._limits.of(job.project_id, who):
-            limit.left -= limit.takes(needs)
+        self._limits.take(job, ask_index, model, *self._facts.get(job.id, NOBODY))
         self._known.clear()
 
 

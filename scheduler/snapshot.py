@@ -24,7 +24,7 @@ from scheduler.durations import Durations, kin
 from scheduler.engine.demand import workloads
 from scheduler.engine.ends import StayTable
 from scheduler.engine.fleet import Fleet
-from scheduler.engine.types import Ask, JobView, Likeness, NodeView, Reserve, Snapshot, Stay
+from scheduler.engine.types import Ask, Claim, JobView, Likeness, NodeView, Reserve, Snapshot, Stay
 from scheduler.live import Live, Share, Use
 from scheduler.nodes import changed_nodes, read_nodes
 from scheduler.stays import Stays
@@ -146,13 +146,21 @@ def fleet_of(nodes: Sequence[NodeView]) -> Fleet:
 
 def card_sizes() -> Mapping[str, int]:
     """By model, how many MiB the largest of its cards has, as of the last node_views(); empty before the first."""
-    if _kept.sizes is None or _kept.sizes[0] is not _kept.empty:
+    known, empty = _kept.sizes, _kept.empty
+    if known is None or known[0] is not empty:
         found: dict[str, int] = {}
-        for view in _kept.empty.values():
+        for view in empty.values():
             for card in view.cards:
                 found[card.model] = max(card.memory_mib, found.get(card.model, 0))
-        _kept.sizes = _kept.empty, found
-    return _kept.sizes[1]
+        known = _kept.sizes = empty, found
+    return known[1]
+
+
+def model_on(node_ids: Iterable[int]) -> str:
+    """Of the cards on these nodes; "" where they are not all of one model."""
+    empty = _kept.empty
+    models = {card.model for pk in node_ids if pk in empty for card in empty[pk].cards}
+    return models.pop() if len(models) == 1 else ""
 
 
 def live_shares() -> list[Share]:
@@ -337,8 +345,10 @@ def _labels(text: str) -> frozenset[str]:
     return frozenset(json.loads(text))
 
 
-def read(jobs: Iterable[Job | QueuedJob], no_room: Mapping[int, NoRoom] = NOTHING) -> Snapshot:
-    """`no_room` by job, as quota.over_quota tells it."""
+def read(
+    jobs: Iterable[Job | QueuedJob], no_room: Mapping[int, NoRoom] = NOTHING, claims: tuple[Claim, ...] | None = None
+) -> Snapshot:
+    """`no_room` by job, as quota.over_quota tells it, and `claims` if they are known already."""
     now = database_now()
     reserves = HeadroomReserve.objects.filter(period__contains=now)
     nodes = node_views()
@@ -351,5 +361,5 @@ def read(jobs: Iterable[Job | QueuedJob], no_room: Mapping[int, NoRoom] = NOTHIN
         demand=_kept.learnt.demand,
         workload=_kept.learnt.version,
         standings=standings.read(),
-        claims=standings.claims(),
+        claims=standings.claims() if claims is None else claims,
     )

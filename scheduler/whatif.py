@@ -121,7 +121,8 @@ class _Question:
         self.views = snapshot.node_views()
         self.reserves = reserves_at(self.now)
         queue = [queued for queued in snapshot.queued_jobs() if queued.pk != job.pk]
-        over = quota.over_quota([*queue, job])
+        self.claims = standings.claims()
+        over = quota.over_quota([*queue, job], self.claims)
         self.over = over.get(job.pk, {})
         view = snapshot.job_view(job, self.over)
         self.job = replace(view, id=job.pk or 0)
@@ -139,7 +140,7 @@ class _Question:
             stays=snapshot.stays_later(fleet, self.at),
             watched=self.job.id,
             shares=Shares(known, fleet.capacity()) if known else None,
-            claims=standings.claims(),
+            claims=self.claims,
         )
         self.ahead = 0
         for decided in desk.decisions([*self.queue, self.job]):

@@ -46,6 +46,7 @@ class Question:
     warm: frozenset[int] = frozenset()  # ids of nodes to be preferred
     bar: Bar = FREE
     shut: frozenset[str] = NO_MODELS  # models of card: nodes with any of them are closed
+    within: frozenset[int] = frozenset()  # ids of the only nodes that are open; empty = all
 
     @property
     def loose(self) -> bool:
@@ -133,6 +134,11 @@ class Judge:
         if question.shut:
             shut = feasible.of_models(self.fleet, question.shut)[rows]
             codes[rows[shut]] = feasible.USED_UP
+            rows = rows[~shut]
+            first = ranked(self.fleet, rows, found.points, few)
+        if question.within:
+            shut = ~np.isin(self.fleet.fixed.ids[rows], list(question.within))
+            codes[rows[shut]] = feasible.RESERVED
             rows = rows[~shut]
             first = ranked(self.fleet, rows, found.points, few)
         warm = nearly_as_good(self.fleet, codes, found.points, first, question.warm, self.rule)

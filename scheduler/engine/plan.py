@@ -155,7 +155,7 @@ class Desk(Judge):
             job = pending.pop(claim.job_id, None)
             if job is None:
                 continue
-            if self.start(job, ()) is None:
+            if self.start(job, (), claim) is None:
                 keep_claimed(self, claim)
             yield job
 
@@ -194,13 +194,15 @@ class Desk(Judge):
         card, _, width = self.fleet.yardsticks
         return [_pending(job, card, width, self.fleet.makes, self.at) for job in jobs]
 
-    def start(self, pending: Pending, keepers: Keepers) -> Start | None:
-        """The first ask that can be placed wins, and is booked on the working copy."""
+    def start(self, pending: Pending, keepers: Keepers, claim: Claim | None = None) -> Start | None:
+        """The first ask that can be placed wins, and is booked on the working copy; before all others that for which
+        nodes are kept, there."""
         job = self.jobs[pending.id]
         bar = self._bar(pending, keepers)
         if job.id == self.watched:
             self.seen = [self.too_early(job, ask) or self._open(job, ask, bar)[0] for ask in job.asks]
-        decided = self.decided[job.id] = self._decide(job, pending, bar)
+        decided = (claim and self._as_claimed(job, pending, claim)) or self._decide(job, pending, bar)
+        self.decided[job.id] = decided
         if isinstance(decided, Waiting):
             return None
         return Start(job.id, self.at, tuple(self.fleet.row_of[member.node_id] for member in decided.members), ())
@@ -297,6 +299,19 @@ class Desk(Judge):
                 return self._place(job, number, verdict, counts, pending)
             by_ask.append(dict(counts))
         return self._wait(job, by_ask)
+
+    def _as_claimed(self, job: JobView, pending: Pending, claim: Claim) -> Placement | None:
+        """By another ask it might get more than others were stopped for."""
+        if claim.ask_index >= len(job.asks) or not job.counts(job.asks[claim.ask_index], self.at):
+            return None
+        question = question_of(job, job.asks[claim.ask_index])
+        shapes = tuple(shape for shape in question.shapes if shape.form is claim.form)
+        if not shapes:
+            return None
+        verdict, _ = self.look(replace(question, shapes=shapes, within=frozenset(claim.node_ids)))
+        if not verdict.members:
+            return None
+        return self._place(job, claim.ask_index, verdict, self.look(question)[1], pending)
 
     def too_early(self, job: JobView, ask: Ask) -> Refusal | None:
         """Why an ask is not looked at at all."""

@@ -10,9 +10,9 @@ import pytest
 from django.db.models import F
 
 from ledger.clock import database_now
-from ledger.models import Attempt, AuditEvent, Job, MemberLimit, Project
+from ledger.models import Attempt, AuditEvent, Job, MemberLimit, Project, QuotaGrant
 from ledger.vocabulary import JobState, Outcome, ProjectRole, Resource
-from scheduler import commands, placing, preempt_preview, preempting, snapshot, standings
+from scheduler import commands, placing, preempt_preview, preempting, snapshot, standings, whatif
 from scheduler.ending import end_attempt
 from scheduler.models import Command, Decision, Preemption, PreemptionVictim
 from tests import factories
@@ -326,6 +326,38 @@ def test_one_persons_limit_does_not_hide_the_jobs_of_others() -> None:
     Job.objects.filter(pk=theirs.pk).update(by=factories.user("other"))
     placing.place_queued()
     assert sorted(Preemption.objects.values_list("job_id", flat=True)) == [mine.pk, theirs.pk], above.pk
+
+
+def test_who_others_were_stopped_for_gets_what_they_were_stopped_for_and_no_more() -> None:
+    """Its first wish fits as well once they are gone, and is above its guarantee."""
+    ours, theirs = _two_halves(nodes=1, cards=2)
+    QuotaGrant.objects.filter(project=theirs).update(guaranteed=0)
+    _fill(1, asks=[{**CARD, "cards_per_node": 2}])
+    flow.grow_old()
+    mine = flow.long_job(asks=[{"form": "whole", "cards_per_node": 0}, CARD])
+    placing.place_queued()
+    assert Preemption.objects.get().ask_index == 1
+    flow.turn()
+    flow.start(mine)
+    assert (mine.state, _held(ours)) == (JobState.RUNNING, 1000)
+
+
+def test_what_is_kept_of_the_quota_is_not_lost_to_another_job_of_the_project() -> None:
+    ours, theirs = _two_halves(nodes=1, cards=2)
+    QuotaGrant.objects.filter(project=theirs).update(guaranteed=0)
+    QuotaGrant.objects.filter(project=ours).update(guaranteed=2000, amount=2000)
+    _fill(1, asks=[{**CARD, "cards_per_node": 2}])
+    flow.grow_old()
+    mine = flow.long_job(asks=[{**CARD, "cards_per_node": 2}])
+    assert placing.place_queued()["stopped"] == 1
+    factories.node("n9", cards=1)
+    later = flow.long_job(asks=[CARD])
+    assert whatif.outlook(later).by_ask == ({"quota": 2},)
+    placing.place_queued()
+    assert Decision.objects.get(job=later, attempt=None).reasons == [{"quota": 2}]
+    flow.turn()
+    flow.start(mine)
+    assert (mine.state, _held(ours)) == (JobState.RUNNING, 2000)
 
 
 def test_a_stop_that_hangs_does_not_stand_in_the_way_of_others(settings: Any) -> None:
