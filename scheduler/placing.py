@@ -37,7 +37,7 @@ NOTHING: Mapping[int, NoRoom] = MappingProxyType({})
 LONG = 1_000
 FEWEST, SOME, MOST = 2, 8, 64  # of a kind
 WHOLE_EVERY_S = 2.0
-WHOLE_PART = 0.05
+WHOLE_PART = 0.03
 REFRESH = dt.timedelta(seconds=20)  # an unchanged reason is stamped again this often
 RECORD = """
 INSERT INTO scheduler_decision AS d (job_id, at, first_at, count, rule, policy, seed, workload_id, reasons, never,

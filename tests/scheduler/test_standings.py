@@ -136,7 +136,7 @@ def test_a_long_queue_is_looked_at_wholly_now_and_then() -> None:
     assert _Looked().heads(0.0) is None
     assert _Looked(ended=0.0, took_s=0.1, jobs=LONG).heads(0.1) is None  # it is not long
     long = _Looked(ended=0.0, took_s=1.0, jobs=LONG + 1)
-    assert [long.heads(at) for at in (WHOLE_EVERY_S, 19.9, 20.1)] == [FEWEST, FEWEST, None]
+    assert [long.heads(at) for at in (WHOLE_EVERY_S, 33.2, 33.4)] == [FEWEST, FEWEST, None]
     assert long.learn(FEWEST, FEWEST)  # all of a kind found room: more of it may
     assert long.heads(0.1) == 8
     assert long.learn(8, 8)
