@@ -79,6 +79,11 @@ def commit_as_decided(snapshot: Snapshot, decisions: Iterable[Placement | Waitin
     return work.result
 
 
+def order_of(placement: Placement, project_id: int, nodes: Mapping[int, NodeView]) -> AttemptOrder:
+    members = [_member(member, nodes[member.node_id]) for member in placement.members]
+    return AttemptOrder(placement.job_id, project_id, members)
+
+
 def over_when_committed(snapshot: Snapshot, plan: Plan) -> dict[int, Refusal]:
     """Placements of the plan that the database would refuse, by job, as what they count for there is used up."""
     work = _Work(snapshot)
@@ -185,8 +190,7 @@ class _Work:
         self.result.refused_jobs[order.job_id] = reason
 
     def order(self, placement: Placement) -> AttemptOrder:
-        members = [_member(member, self.nodes[member.node_id]) for member in placement.members]
-        return AttemptOrder(placement.job_id, self.projects[placement.job_id], members)
+        return order_of(placement, self.projects[placement.job_id], self.nodes)
 
     def tell(self, placement: Placement) -> _Told:
         members = [(self.nodes[member.node_id], member) for member in placement.members]

@@ -21,7 +21,7 @@ from ledger.clock import database_now
 from ledger.models import Job
 from ledger.vocabulary import JobKind, JobState, ProjectState
 from scheduler import preempting, snapshot, standings
-from scheduler.commit import over_when_committed
+from scheduler.commit import order_of, over_when_committed
 from scheduler.engine.demand import workloads
 from scheduler.engine.ends import NEVER, StayTable
 from scheduler.engine.fairness import Shares, tier
@@ -33,7 +33,7 @@ from scheduler.engine.types import Claim, Placement, Reserve, Snapshot, Standing
 from scheduler.models import Preemption
 from scheduler.possible import fleet_lock
 from scheduler.preempting import Book, Choice
-from scheduler.quota import over_quota
+from scheduler.quota import Promised, over_quota
 
 MOST_AHEAD: Final = 64  # waiting jobs that a page looks at, the first of the queue
 LOOKS_S: Final = 2.0  # after that no further job is looked at
@@ -124,8 +124,16 @@ class _Copy(Book):
         return [replace(one, closing=one.closing or pk in stopped) for pk, one in (stopped | known).items()]
 
     def claims(self) -> Sequence[Claim]:
-        at = database_now().timestamp()
-        return [*super().claims(), *(_claim(one, at) for one in self.made)]
+        at, met = database_now().timestamp(), {one.job_id for one in self.placed}
+        return [*(one for one in super().claims() if one.job_id not in met), *(_claim(one, at) for one in self.made)]
+
+    def left(self, desk: Desk) -> Promised:
+        """What is placed is not in the book yet."""
+        left, nodes = super().left(desk), {view.id: view for view in self.nodes.views}
+        for one in self.placed:
+            models = {card.id: card.model for member in one.members for card in nodes[member.node_id].cards}
+            left.place(order_of(one, self.jobs[one.job_id].project_id, nodes), models)
+        return left
 
     def fleet(self) -> Fleet:
         if not self.placed:

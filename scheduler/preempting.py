@@ -81,6 +81,14 @@ class Book:
     def claims(self) -> Sequence[Claim]:
         return standings.claims()
 
+    def left(self, desk: Desk) -> Promised:
+        """Of what limits the projects, once those that still wait have what is kept for them."""
+        left = Promised(desk.jobs.values())
+        for claim in desk.claims:
+            if isinstance(desk.decided.get(claim.job_id), Waiting):
+                left.take(desk.jobs[claim.job_id], claim.ask_index, snapshot.model_on(claim.node_ids))
+        return left
+
     def fleet(self) -> Fleet:
         return snapshot.fleet_of(snapshot.node_views())
 
@@ -103,7 +111,7 @@ def choices(
     made: list[Choice] = []
     claims = {claim.job_id: claim for claim in desk.claims}
     promised: Counter[Key] = Counter()
-    worth = _Worth(book, desk, claims)
+    worth = _Worth(book, desk)
     tenants: list[Tenant] | None = None
     if not settings.PREEMPT_MOST_VICTIMS:
         return made
@@ -134,14 +142,14 @@ class _Worth:
     """For which jobs it is worth asking: for so many, one of each kind that could not be helped, and for none that is
     above a limit."""
 
-    def __init__(self, book: Book, desk: Desk, claims: Mapping[int, Claim]) -> None:
-        self.book, self.desk, self.claims = book, desk, claims
+    def __init__(self, book: Book, desk: Desk) -> None:
+        self.book, self.desk = book, desk
         self.hopeless: set[Hashable] = set()
         self.asked = 0
 
     @cached_property
     def room(self) -> Promised:
-        return _promised(self.desk, self.claims)
+        return self.book.left(self.desk)
 
     def over(self, tenants: Sequence[Tenant]) -> bool:
         return self.asked == LOOKED_AT or all(tenant.closing for tenant in tenants)
@@ -158,14 +166,6 @@ class _Worth:
 
     def gave_up(self, wanted: Wanted, no_room: NoRoom) -> None:
         self.hopeless.add((wanted.like, frozenset(no_room)))
-
-
-def _promised(desk: Desk, claims: Mapping[int, Claim]) -> Promised:
-    promised = Promised(desk.jobs.values())
-    for job_id in sorted(claims.keys() & desk.jobs.keys()):
-        claim = claims[job_id]
-        promised.take(desk.jobs[job_id], claim.ask_index, snapshot.model_on(claim.node_ids))
-    return promised
 
 
 def _wanted(

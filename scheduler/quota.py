@@ -238,6 +238,14 @@ class Promised:
         self._limits.take(job, ask_index, model, *self._facts.get(job.id, NOBODY))
         self._known.clear()
 
+    def place(self, order: AttemptOrder, models: Mapping[int, str]) -> None:
+        """What a job takes as it is ordered. `models` by card."""
+        who, walltime_s = self._facts.get(order.job_id, NOBODY)
+        needs = needs_of_order(order, walltime_s, models)
+        for limit in self._limits.of(order.project_id, who):
+            limit.left -= limit.takes(needs)
+        self._known.clear()
+
 
 def at_least(job: JobView, ask: Ask, walltime_s: int = 0, card_mib: int = 0) -> dict[Resource, int]:
     """A lower bound of what an ask takes, wherever it is placed; of a part of a card, where none is larger than

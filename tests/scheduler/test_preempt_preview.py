@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ledger.clock import database_now
-from ledger.models import Attempt, Job, Project
+from ledger.models import Attempt, Job, Project, QuotaGrant
 from ledger.vocabulary import JobKind, NodeState, ProjectRole, Resource
 from scheduler import placing, preempt_preview, preempting, snapshot, whatif
 from scheduler.models import Preemption
@@ -112,6 +112,33 @@ def test_the_preview_goes_by_what_the_round_places_first() -> None:
     placing.place_queued()
     assert told == _done()
     assert flow.open_allocations(first)
+
+
+def test_what_the_round_places_first_leaves_less_of_every_limit() -> None:
+    """The guarantee covers both jobs, the processors of the project only the one that finds a card."""
+    flow.world(cards=3)
+    factories.grant(_guarantee("vision", 2000), Resource.CPU_MILLI, 1500)
+    _guarantee("audio", 0)
+    flow.start(*(flow.long_job(project="audio", asks=[CARD]) for _ in range(2)))
+    flow.grow_old()
+    first, second = (flow.long_job(asks=[CARD], cpu_milli=1000) for _ in range(2))
+    assert (_told(), whatif.outlook(second).stops) == ([], None)
+    placing.place_queued()
+    assert (len(flow.open_allocations(first)), _done()) == (1, [])
+
+
+def test_a_claim_that_is_met_is_not_taken_off_twice() -> None:
+    """One job gets its kept card, and what the project has left is enough for the other."""
+    mine = _owed()
+    placing.place_queued()
+    flow.turn()
+    QuotaGrant.objects.filter(project=mine.project).update(amount=2000)
+    other = flow.long_job(asks=[CARD])
+    told = _told()
+    placing.place_queued()
+    assert flow.open_allocations(mine)
+    assert [job for job, *_ in told] == [other.pk]
+    assert told == _done()[1:]
 
 
 def test_a_preview_says_who_why_and_what_is_lost() -> None:
