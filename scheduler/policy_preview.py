@@ -15,9 +15,10 @@ from typing import Any, Final
 from django.db.models import Q, QuerySet
 
 from ledger.clock import database_now
+from ledger.errors import Refused
 from ledger.models import Job
 from ledger.vocabulary import JobState
-from scheduler import policy, possible
+from scheduler import policy, possible, slices
 from scheduler.policy import PRIORITY, WALLTIME, Settled, Tree, Version
 from scheduler.possible import Reach
 
@@ -118,7 +119,15 @@ class _Reach:
         key = json.dumps(needs, sort_keys=True)
         if key not in self.known:
             tried = copy(job)
-            tried.asks = settled.asks
+            tried.asks = _as_made(settled.asks, job.simulated)
             tried.zones = list(settled.zones) if settled.zones is not None else None
             self.known[key] = possible.reach(tried)
         return self.known[key]
+
+
+def _as_made(asks: list[dict[str, Any]], simulated: bool) -> list[dict[str, Any]]:
+    """As submitting makes them; where no card gives such a slice any more, as they are."""
+    try:
+        return slices.asks_of(asks, simulated)
+    except Refused:
+        return asks

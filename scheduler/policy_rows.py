@@ -145,7 +145,7 @@ class PolicyVersion(models.Model):
 class PolicyUse(models.Model):
     """What a job left open or policies changed: `asked` holds its asks, priority and walltime_s as they were asked for,
     each only where it was other (null: left open). `lines` say what came of it, by which version; see scheduler.policy.
-    A job without a row had nothing to decide."""
+    A job from before there were policies has no row."""
 
     job = models.OneToOneField(Job, on_delete=models.PROTECT, related_name="policy_use")
     rule = models.CharField(max_length=64)

@@ -19,7 +19,7 @@ from ledger.errors import Refused
 from ledger.models import Card, Job
 from ledger.units import card_milli
 
-MOST_ASKS: Final = 8  # of a job
+MOST_ASKS: Final = 8  # of a job; and so many that slices make of it
 FIELD: Final = "profile"
 MADE_OF: Final = frozenset({"form", "model", "memory_mib"})  # what it gives beside the reserved compute
 Sizes = Mapping[str, Sequence[int]]  # by model, how many MiB its cards have, ascending
@@ -38,9 +38,8 @@ class Cut:
 
 def sizes(simulated: bool | None = None) -> Sizes:
     """The cards that are in a seat now, of one of the two worlds or of both."""
-    cards = Card.objects.filter(seats__period__upper_inf=True)
-    if simulated is not None:
-        cards = cards.filter(seats__node__simulated=simulated)
+    world = {} if simulated is None else {"seats__node__simulated": simulated}
+    cards = Card.objects.filter(seats__period__upper_inf=True, **world)
     found: dict[str, list[int]] = defaultdict(list)
     for model, mib in cards.order_by("model", "memory_mib").values_list("model", "memory_mib").distinct():
         found[model].append(mib)
@@ -76,12 +75,12 @@ def asks_of(asks: Iterable[Mapping[str, Any]], simulated: bool) -> list[dict[str
     asks = list(asks)
     known = sizes(simulated) if any(ask.get(FIELD) for ask in asks) else {}
     found: list[dict[str, Any]] = []
+    made = 0
     for number, ask in enumerate(asks):
-        if ask.get(FIELD):
-            found += _of_slice(ask, known, f"asks.{number}.{FIELD}")
-        else:
-            found.append(dict(ask))
-        if len(found) > MOST_ASKS:
+        part = _of_slice(ask, known, f"asks.{number}.{FIELD}") if ask.get(FIELD) else [dict(ask)]
+        found += part
+        made += len(part) if ask.get(FIELD) else 0
+        if made > MOST_ASKS:
             raise Refused(
                 _(
                     "Too many kinds of card give such a slice: a job has at most %(most)d wishes, one a kind. "

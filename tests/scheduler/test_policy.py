@@ -441,3 +441,13 @@ def test_a_round_asks_nothing_about_policies(act: Act, vision: Project) -> None:
     with CaptureQueriesContext(connection) as asked:
         assert place_queued()["placed"] == 1
     assert not [query["sql"] for query in asked.captured_queries if "scheduler_polic" in query["sql"]]
+
+
+def test_as_many_wishes_as_a_job_may_have_get_every_form(act: Act, vision: Project) -> None:
+    factories.node("n1", cards=4)
+    say(act, "site", forms=("container", "block", "whole"), fallback_wait_s=60)
+    wishes = [{"form": "auto", "cards_per_node": cards} for cards in (4, 2, 1)]
+    job = factories.job(asks=wishes)
+    assert [(ask["form"], ask["after_s"]) for ask in job.asks] == [
+        (form, after_s) for after_s, form in ((0, "container"), (60, "block"), (120, "whole")) for _ in wishes
+    ]
