@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from types import MappingProxyType
 from typing import Any
@@ -121,10 +121,30 @@ class _Looked:
 _looked = _Looked()
 
 
+@dataclass
+class _Spent:
+    """By job, asks that the database refused in this tick because something is used up: they take more than could be
+    told before."""
+
+    asks: dict[int, dict[tuple[int, str], Refusal]] = field(default_factory=dict)
+
+    def others(self, desk: Desk, job_id: int, why: Refusal) -> bool:
+        """Whether the job has other asks than that by which it was refused."""
+        job, placed = desk.jobs[job_id], desk.decided[job_id]
+        if why not in REFUSALS or not isinstance(placed, Placement):
+            return False
+        spent = self.asks.setdefault(job_id, {})
+        spent[placed.ask_index, ""] = why
+        return any(not job.is_over(ask) and (number, "") not in spent for number, ask in enumerate(job.asks))
+
+    def added(self, over: Mapping[int, NoRoom]) -> Mapping[int, NoRoom]:
+        return {**over, **{pk: {**over.get(pk, {}), **asks} for pk, asks in self.asks.items()}} if self.asks else over
+
+
 def _rounds() -> dict[str, Any]:
     started, before, total = monotonic(), snapshot.reloads(), Committed()
     heads = _looked.heads(started)
-    jobs: list[QueuedJob] = []
+    jobs, spent = list[QueuedJob](), _Spent()
     stopped = most_placed = 0
     for _ in range(ROUNDS):
         jobs = snapshot.queued_jobs(heads=heads)
@@ -132,7 +152,7 @@ def _rounds() -> dict[str, Any]:
             break
         # what the database refused for good would only take room from the others in the next round
         claims = standings.claims()
-        over = over_quota(jobs, claims)
+        over = spent.added(over_quota(jobs, claims))
         snap = snapshot.read([job for job in jobs if job.pk not in total.refused_jobs], over, claims)
         fleet = snapshot.fleet_of(snap.nodes)
         desk = Desk(
@@ -149,13 +169,14 @@ def _rounds() -> dict[str, Any]:
         done = commit_as_decided(snap, desk.decisions(snap.jobs))
         total.placed += done.placed
         total.refused.update(done.refused)
-        total.refused_jobs |= {job: why for job, why in done.refused_jobs.items() if why in FINAL_FOR_NOW}
+        final = {job: why for job, why in done.refused_jobs.items() if why in FINAL_FOR_NOW}
+        total.refused_jobs |= {job: why for job, why in final.items() if not spent.others(desk, job, why)}
         refused = total.refused_jobs | done.refused_jobs
         most_placed = max(most_placed, _most_alike(desk, done.refused_jobs))
         if heads is None:
             _record_waiting(snap, desk.plan(), refused, over)
         if not done.refused:  # else the plan holds what the database did not take, and nobody is stopped by that
-            stopped = preempting.stop_for_waiting(snap, desk, refused)
+            stopped = preempting.stop_for_waiting(snap, desk, refused.keys() | spent.asks.keys())
         if not done.refused or monotonic() - started > BUDGET_S:
             break
     if heads is not None and _looked.learn(heads, most_placed):

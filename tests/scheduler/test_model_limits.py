@@ -101,6 +101,17 @@ def test_a_part_of_a_card_counts_for_what_the_largest_card_makes_of_it() -> None
     assert _placed_on(job) == ["H100"]
 
 
+def test_a_wish_that_takes_more_than_could_be_told_before_gives_way_to_the_next() -> None:
+    """A whole machine has two cards, which the limit has no room for; it asks for one at least."""
+    _two_models(cards=2)
+    _ceiling("A100", 1000)
+    whole = {"form": "whole", "cards_per_node": 1, "memory_mib": 0}
+    job = flow.long_job(asks=[{**whole, "model": "A100"}, {**CARD, "model": "H100"}])
+    assert _placed_on(job) == ["H100"]
+    only = flow.long_job(asks=[{**whole, "model": "A100"}])
+    assert (_placed_on(only), Decision.objects.get(job=only, attempt=None).reasons) == ([], [{"ceiling": 1}])
+
+
 def test_a_slice_is_cut_from_the_model_that_has_room() -> None:
     factories.project("vision", researcher=ProjectRole.MEMBER)
     factories.node("n1", cards=1, model="NVIDIA A100-SXM4-80GB", memory_mib=81_920)
