@@ -23,8 +23,8 @@ from ledger import audit, notices
 from ledger.clock import database_now
 from ledger.limits import constraint_of
 from ledger.models import Delivery, Letter, OddGrant, ProjectRequest, User
-from ledger.models.letters import ABOUT
-from ledger.vocabulary import Channel, InvitationState, LetterKind, ProjectState
+from ledger.models.letters import ABOUT, LetterKind
+from ledger.vocabulary import Channel, InvitationState, ProjectState
 
 log = logging.getLogger(__name__)
 BATCH: Final = 500  # letters of a kind in one pass

@@ -216,20 +216,6 @@ class OddGrantKind(StrEnum):
     AUDITOR = "auditor"
 
 
-class LetterKind(StrEnum):
-    """What one person is told of."""
-
-    INVITED = "invited"
-    TO_DECIDE = "to_decide"  # a request waits for their verdict
-    COMMENTED = "commented"  # on a request of theirs
-    APPROVED = "approved"
-    REFUSED = "refused"
-    EXPIRED = "expired"
-    GRANT_GIVEN = "grant_given"  # an odd grant
-    GRANT_ENDS = "grant_ends"  # soon
-    GRANT_OVER = "grant_over"
-
-
 class Resource(StrEnum):
     """What a QuotaGrant limits, in every form: what all live allocations of a project hold at the same time, and in
     CARD_MILLI_S what they use up over time."""

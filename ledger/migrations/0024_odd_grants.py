@@ -7,8 +7,6 @@ import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
-import ledger.vocabulary
-
 STAYS = """
 CREATE FUNCTION ledger_odd_grant_stays() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -53,15 +51,15 @@ class Migration(migrations.Migration):
                     "kind",
                     models.CharField(
                         choices=[
-                            (ledger.vocabulary.LetterKind["INVITED"], ledger.vocabulary.LetterKind["INVITED"]),
-                            (ledger.vocabulary.LetterKind["TO_DECIDE"], ledger.vocabulary.LetterKind["TO_DECIDE"]),
-                            (ledger.vocabulary.LetterKind["COMMENTED"], ledger.vocabulary.LetterKind["COMMENTED"]),
-                            (ledger.vocabulary.LetterKind["APPROVED"], ledger.vocabulary.LetterKind["APPROVED"]),
-                            (ledger.vocabulary.LetterKind["REFUSED"], ledger.vocabulary.LetterKind["REFUSED"]),
-                            (ledger.vocabulary.LetterKind["EXPIRED"], ledger.vocabulary.LetterKind["EXPIRED"]),
-                            (ledger.vocabulary.LetterKind["GRANT_GIVEN"], ledger.vocabulary.LetterKind["GRANT_GIVEN"]),
-                            (ledger.vocabulary.LetterKind["GRANT_ENDS"], ledger.vocabulary.LetterKind["GRANT_ENDS"]),
-                            (ledger.vocabulary.LetterKind["GRANT_OVER"], ledger.vocabulary.LetterKind["GRANT_OVER"]),
+                            ("invited", "invited"),
+                            ("to_decide", "to_decide"),
+                            ("commented", "commented"),
+                            ("approved", "approved"),
+                            ("refused", "refused"),
+                            ("expired", "expired"),
+                            ("grant_given", "grant_given"),
+                            ("grant_ends", "grant_ends"),
+                            ("grant_over", "grant_over"),
                         ],
                         max_length=16,
                     ),
@@ -78,10 +76,10 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                ledger.vocabulary.OddGrantKind["ZONE_OPERATOR"],
-                                ledger.vocabulary.OddGrantKind["ZONE_OPERATOR"],
+                                "zone_operator",
+                                "zone_operator",
                             ),
-                            (ledger.vocabulary.OddGrantKind["AUDITOR"], ledger.vocabulary.OddGrantKind["AUDITOR"]),
+                            ("auditor", "auditor"),
                         ],
                         max_length=16,
                     ),
@@ -132,13 +130,13 @@ class Migration(migrations.Migration):
             name="state",
             field=models.CharField(
                 choices=[
-                    (ledger.vocabulary.DeliveryState["PENDING"], ledger.vocabulary.DeliveryState["PENDING"]),
-                    (ledger.vocabulary.DeliveryState["SENT"], ledger.vocabulary.DeliveryState["SENT"]),
-                    (ledger.vocabulary.DeliveryState["FAILED"], ledger.vocabulary.DeliveryState["FAILED"]),
-                    (ledger.vocabulary.DeliveryState["DROPPED"], ledger.vocabulary.DeliveryState["DROPPED"]),
+                    ("pending", "pending"),
+                    ("sent", "sent"),
+                    ("failed", "failed"),
+                    ("dropped", "dropped"),
                     (
-                        ledger.vocabulary.DeliveryState["NOT_CONFIGURED"],
-                        ledger.vocabulary.DeliveryState["NOT_CONFIGURED"],
+                        "not_configured",
+                        "not_configured",
                     ),
                 ],
                 max_length=16,
@@ -215,7 +213,7 @@ class Migration(migrations.Migration):
                 condition=models.Q(
                     models.Q(("letter__isnull", True), ("notice__isnull", False)),
                     models.Q(
-                        ("channel", ledger.vocabulary.Channel["MAIL"]),
+                        ("channel", "mail"),
                         ("letter__isnull", False),
                         ("notice__isnull", True),
                     ),
@@ -231,11 +229,11 @@ class Migration(migrations.Migration):
                     (
                         "state__in",
                         [
-                            ledger.vocabulary.DeliveryState["PENDING"],
-                            ledger.vocabulary.DeliveryState["SENT"],
-                            ledger.vocabulary.DeliveryState["FAILED"],
-                            ledger.vocabulary.DeliveryState["DROPPED"],
-                            ledger.vocabulary.DeliveryState["NOT_CONFIGURED"],
+                            "pending",
+                            "sent",
+                            "failed",
+                            "dropped",
+                            "not_configured",
                         ],
                     )
                 ),
@@ -334,12 +332,12 @@ class Migration(migrations.Migration):
                 condition=models.Q(
                     models.Q(
                         ("department__isnull", True),
-                        ("kind", ledger.vocabulary.OddGrantKind["ZONE_OPERATOR"]),
+                        ("kind", "zone_operator"),
                         ("zone__isnull", False),
                     ),
                     models.Q(
                         ("department__isnull", False),
-                        ("kind", ledger.vocabulary.OddGrantKind["AUDITOR"]),
+                        ("kind", "auditor"),
                         ("zone__isnull", True),
                     ),
                     _connector="OR",
@@ -399,7 +397,7 @@ class Migration(migrations.Migration):
                         ("comment__isnull", True),
                         ("grant__isnull", True),
                         ("invitation__isnull", False),
-                        ("kind__in", [ledger.vocabulary.LetterKind["INVITED"]]),
+                        ("kind__in", ["invited"]),
                         ("request__isnull", True),
                     ),
                     models.Q(
@@ -409,10 +407,10 @@ class Migration(migrations.Migration):
                         (
                             "kind__in",
                             [
-                                ledger.vocabulary.LetterKind["TO_DECIDE"],
-                                ledger.vocabulary.LetterKind["APPROVED"],
-                                ledger.vocabulary.LetterKind["REFUSED"],
-                                ledger.vocabulary.LetterKind["EXPIRED"],
+                                "to_decide",
+                                "approved",
+                                "refused",
+                                "expired",
                             ],
                         ),
                         ("request__isnull", False),
@@ -421,7 +419,7 @@ class Migration(migrations.Migration):
                         ("comment__isnull", False),
                         ("grant__isnull", True),
                         ("invitation__isnull", True),
-                        ("kind__in", [ledger.vocabulary.LetterKind["COMMENTED"]]),
+                        ("kind__in", ["commented"]),
                         ("request__isnull", True),
                     ),
                     models.Q(
@@ -431,9 +429,9 @@ class Migration(migrations.Migration):
                         (
                             "kind__in",
                             [
-                                ledger.vocabulary.LetterKind["GRANT_GIVEN"],
-                                ledger.vocabulary.LetterKind["GRANT_ENDS"],
-                                ledger.vocabulary.LetterKind["GRANT_OVER"],
+                                "grant_given",
+                                "grant_ends",
+                                "grant_over",
                             ],
                         ),
                         ("request__isnull", True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Final
 
 from django.db import models
@@ -10,7 +11,21 @@ from django.db.models import Q
 from ledger.models.asking import Invitation, ProjectRequest, RequestComment
 from ledger.models.odd_grants import OddGrant
 from ledger.models.people import User
-from ledger.vocabulary import LetterKind
+
+
+class LetterKind(StrEnum):
+    """What one person is told of."""
+
+    INVITED = "invited"
+    TO_DECIDE = "to_decide"  # a request waits for their verdict
+    COMMENTED = "commented"  # on a request of theirs
+    APPROVED = "approved"
+    REFUSED = "refused"
+    EXPIRED = "expired"
+    GRANT_GIVEN = "grant_given"  # an odd grant
+    GRANT_ENDS = "grant_ends"  # soon
+    GRANT_OVER = "grant_over"
+
 
 ABOUT: Final[dict[LetterKind, str]] = {  # the column that a kind is about
     LetterKind.INVITED: "invitation",

@@ -25,7 +25,8 @@ from ledger.models import (
     ProjectRequest,
     User,
 )
-from ledger.vocabulary import DeliveryState, LetterKind, OddGrantKind, ProjectRole, RequestKind, SiteRole
+from ledger.models.letters import LetterKind
+from ledger.vocabulary import DeliveryState, OddGrantKind, ProjectRole, RequestKind, SiteRole
 from tests import factories
 
 pytestmark = pytest.mark.django_db
