@@ -127,9 +127,9 @@ class _Work:
         self.prints: dict[str, str] = {}  # by code
 
     def batches(self, decisions: Iterable[Placement | Waiting]) -> Iterator[_Batch]:
-        """The first are smaller, so that the database soon has something to do."""
+        """The first is smaller, so that the database soon has something to do; many small ones cost it more."""
         placements = (decided for decided in decisions if isinstance(decided, Placement))
-        size = max(1, BATCH // 8)
+        size = max(1, BATCH // 2)
         while some := list(islice(placements, size)):
             yield _Batch([self.order(one) for one in some], {one.job_id: self.tell(one) for one in some})
             size = min(2 * size, BATCH)

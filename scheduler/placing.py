@@ -31,9 +31,9 @@ ROUNDS = 5  # a refused placement is tried again at once, with what the database
 BUDGET_S = 5.0
 FINAL_FOR_NOW = (*REFUSALS, Refusal.PROJECT_ENDED)  # looking again in the same tick changes nothing
 NOTHING: Mapping[int, NoRoom] = MappingProxyType({})
-# A long queue is looked at wholly now and then, so that it takes this part of the time at most; in between the first
-# few of those that ask for the same are enough to fill what became free: as many as found room lately, and more at once
-# where all of them did.
+# A long queue is looked at wholly now and then, so that it takes this part of the time at most, half of it while much
+# finds room and has no time to lose; in between the first few of those that ask for the same are enough to fill what
+# became free: as many as found room lately, and more at once where all of them did.
 LONG = 1_000
 FEWEST, SOME, MOST = 2, 8, 64  # of a kind
 WHOLE_EVERY_S = 2.0
@@ -107,7 +107,8 @@ class _Looked:
     def heads(self, now: float) -> int | None:
         """How many of each kind are enough this time; None: all are looked at."""
         rested = now - self.ended
-        enough = self.jobs > LONG and rested < max(WHOLE_EVERY_S, self.took_s / WHOLE_PART)
+        pressed = 2 if self.enough > FEWEST else 1
+        enough = self.jobs > LONG and rested < max(WHOLE_EVERY_S, pressed * self.took_s / WHOLE_PART)
         return self.enough if enough else None
 
     def learn(self, heads: int, placed: int) -> bool:

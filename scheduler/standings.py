@@ -29,11 +29,15 @@ WHERE resource = 'card_milli' AND model = '' AND period @> clock_timestamp()
 """
 MILLI: Final = "((s.memory_mib::bigint * 1000 + s.card_memory_mib - 1) / s.card_memory_mib)"
 HELD: Final = f"""
-SELECT a.project_id, n.simulated, sum({MILLI})::bigint,
-    coalesce(sum({MILLI}) FILTER (WHERE j.kind = ANY (%(serving)s::text[])), 0)::bigint
-FROM ledger_allocation a JOIN ledger_cardshare s ON s.allocation_id = a.id JOIN ledger_node n ON n.id = a.node_id
-    JOIN ledger_attempt t ON t.id = a.attempt_id JOIN ledger_job j ON j.id = t.job_id
-WHERE upper_inf(a.period) AND upper_inf(s.period) AND a.state <> 'closing' GROUP BY 1, 2
+WITH each AS (
+    SELECT a.attempt_id, a.node_id, a.project_id, sum({MILLI})::bigint AS milli
+    FROM ledger_allocation a JOIN ledger_cardshare s ON s.allocation_id = a.id
+    WHERE upper_inf(a.period) AND upper_inf(s.period) AND a.state <> 'closing' GROUP BY 1, 2, 3
+)
+SELECT e.project_id, n.simulated, sum(e.milli)::bigint,
+    coalesce(sum(e.milli) FILTER (WHERE j.kind = ANY (%(serving)s::text[])), 0)::bigint
+FROM each e JOIN ledger_node n ON n.id = e.node_id JOIN ledger_attempt t ON t.id = e.attempt_id
+    JOIN ledger_job j ON j.id = t.job_id GROUP BY 1, 2
 """  # noqa: S608
 USAGE: Final = f"""
 WITH at AS (SELECT clock_timestamp() AS now, make_interval(secs => %(half)s * {HALF_LIVES}) AS far),

@@ -37,8 +37,8 @@ GUARANTEED: Final = 20  # cards of a queue
 MACHINES: Final = 2  # of a cohort
 CARDS: Final = QUEUES * GUARANTEED // MACHINES  # of a machine
 MIB: Final = 1_000
-PAUSE_S: Final = 0.005  # between looks at the clock
-LOOK_S: Final = 0.05  # between looks for what was placed: nothing is over sooner
+PAUSE_S: Final = 0.002  # between looks at the clock
+LOOK_S: Final = 0.1  # between looks for what was placed: nothing is over sooner
 PART: Final = 200  # end in one transaction, as scheduler.observing has it
 SWEEP_S: Final = 2.0  # so often the queue is looked at though nobody rang
 FIRST: Final = 0.04  # of the jobs come once before what is measured
@@ -197,7 +197,7 @@ def wait_for_the_bell(most_s: float) -> None:
 
     until = time.perf_counter() + most_s
     while time.perf_counter() < until and not wake.is_rung("scheduler.tick"):
-        time.sleep(0.002)
+        time.sleep(0.001)
     wake.answered("scheduler.tick")
 
 
