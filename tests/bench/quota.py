@@ -6,8 +6,7 @@
 jobs of 1 card and 0.2 s (one every 0.1 s, priority 50), 100 of 5 cards and 0.5 s (every 0.5 s, priority 100) and 50 of 20
 cards and 1 s (every 1.2 s, priority 200): 15,000 in all, whose work is 66.0 s of the 600 cards. Kueue publishes 351 s.
 
-A cohort is a pool of its own by node label, two machines of 60 make-believe cards, as a department has no ceiling of its
-own yet; no gang or topology is in it. Three processes, as in the product: one submits (rows and their audit rows, a
+A cohort is a pool of its own by node label, two machines of 60 make-believe cards; no gang or topology is in it. Three processes, as in the product: one submits (rows and their audit rows, a
 statement for what is due), one runs a scheduling round whenever the doorbell rings (scheduler.placing), one ends each job when its
 time is over by the clock (scheduler.ending: what began to close, and then the confirmation that it is gone). Every
 placement and every end is committed to a PostgreSQL with the settings of `manage.py up`. No driver is asked, so a job goes
