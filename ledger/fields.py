@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib.postgres.fields import DateTimeRangeField
 from django.db import models
-from psycopg.types.multirange import Int4Multirange, Multirange
+from psycopg.types.multirange import Int4Multirange, Int8Multirange, Multirange
 from psycopg.types.range import Range
 
 Interval = tuple[int, int]
@@ -22,6 +22,8 @@ else:
 class Int4MultiRangeField(_Field):
     """Disjoint half-open integer intervals, in Python a tuple of (lo, hi) pairs; PostgreSQL's int4multirange."""
 
+    made: type[Multirange[int]] = Int4Multirange
+
     def db_type(self, connection: Any) -> str:
         return "int4multirange"
 
@@ -33,7 +35,7 @@ class Int4MultiRangeField(_Field):
     def get_prep_value(self, value: Sequence[Interval] | Multirange[int] | None) -> Multirange[int] | None:
         if value is None or isinstance(value, Multirange):
             return value
-        return Int4Multirange([Range(lo, hi) for lo, hi in value])
+        return self.made([Range(lo, hi) for lo, hi in value])
 
     def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
         return value if prepared else self.get_prep_value(value)
@@ -42,6 +44,15 @@ class Int4MultiRangeField(_Field):
         if value is None or isinstance(value, tuple):
             return value
         return as_intervals(value) if isinstance(value, Multirange) else tuple((int(lo), int(hi)) for lo, hi in value)
+
+
+class Int8MultiRangeField(Int4MultiRangeField):
+    """The same of large integers; PostgreSQL's int8multirange."""
+
+    made = Int8Multirange
+
+    def db_type(self, connection: Any) -> str:
+        return "int8multirange"
 
 
 def as_intervals(value: Multirange[int]) -> tuple[Interval, ...]:
@@ -53,4 +64,4 @@ def period_field() -> Any:
     return DateTimeRangeField()
 
 
-__all__ = ["Int4MultiRangeField", "Interval", "as_intervals", "period_field"]
+__all__ = ["Int4MultiRangeField", "Int8MultiRangeField", "Interval", "as_intervals", "period_field"]

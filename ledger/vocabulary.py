@@ -252,12 +252,111 @@ class Account(StrEnum):
 
 
 class FaultKind(StrEnum):
+    """What can be wrong with a card or a node. Each report of an event counts; a state (STATE_FAULTS) counts when it
+    begins and is cleared when it ends."""
+
     XID = "xid"
-    ECC = "ecc"
+    ECC = "ecc"  # volatile uncorrected errors rose
     THERMAL = "thermal"
     LOST = "lost"
     CLOCK = "clock"
-    ORPHAN = "orphan"
+    ORPHAN = "orphan"  # a process on a card without a live allocation
+    OVERUSE = "overuse"  # a share holds more memory than it was promised
+    CORRECTABLE = "correctable"  # corrected errors rise
+    REMAP_PENDING = "remap_pending"
+    REMAP_FAILED = "remap_failed"
+    RESET_REQUIRED = "reset_required"
+    NVLINK = "nvlink"  # error counters of its links rose
+    POWER = "power"
+    MISSING = "missing"  # a node lists fewer cards than sit on its bus
+    STORAGE = "storage"
+    SILENT = "silent"  # no report for too long
+
+
+STATE_FAULTS: Final = frozenset(
+    {
+        FaultKind.THERMAL,
+        FaultKind.POWER,
+        FaultKind.REMAP_PENDING,
+        FaultKind.REMAP_FAILED,
+        FaultKind.RESET_REQUIRED,
+        FaultKind.MISSING,
+        FaultKind.STORAGE,
+        FaultKind.SILENT,
+        FaultKind.ORPHAN,
+        FaultKind.OVERUSE,
+    }
+)
+
+
+class HealthAction(StrEnum):
+    """What a rule of the health policy does about a fault, the mildest first."""
+
+    LOG = "log"
+    WATCH = "watch"  # told on the board; nothing else
+    NO_GANG = "no_gang"  # the card does no work that needs its links
+    DRAIN_SOFT = "drain_soft"  # no new work; what runs may end; a reset when idle
+    RESTART_JOB = "restart_job"  # the job that was hit starts anew elsewhere and is refunded; the card as DRAIN_SOFT
+    ASK = "ask"  # nobody knows the code: no new work until a person has decided
+    DRAIN_NOW = "drain_now"  # no new work, its jobs end and are refunded; a reset
+    RESET = "reset"
+    REBOOT = "reboot"  # the whole node takes no new work; the jobs on the card end, others may go on; a reboot
+    HOLD_NODE = "hold_node"  # as REBOOT, after which a person looks at it
+    RMA = "rma"  # the card is sent back; it never returns by itself
+
+
+class CaseState(StrEnum):
+    """How far something that was taken out has come on its way back."""
+
+    WAITING = "waiting"  # work is still on it
+    NEEDED = "needed"  # idle; its reset, reboot or inspection is to be done
+    TESTING = "testing"
+    PASSED = "passed"  # a person has to release it
+    FAILED = "failed"  # the test failed; a person has to decide
+    RETURNED = "returned"
+    SCRAPPED = "scrapped"  # left the fleet
+    ABORTED = "aborted"
+
+
+OPEN_CASES: Final = frozenset(
+    {CaseState.WAITING, CaseState.NEEDED, CaseState.TESTING, CaseState.PASSED, CaseState.FAILED}
+)
+
+
+class Need(StrEnum):
+    """What a case needs before its test."""
+
+    NOTHING = "nothing"
+    RESET = "reset"
+    REBOOT = "reboot"
+    INSPECTION = "inspection"
+    REPLACEMENT = "replacement"
+
+
+class OrderKind(StrEnum):
+    """What an agent is asked to do on its node; by what program is the agent's own setting."""
+
+    BURN_IN = "burn_in"
+    RESET = "reset"
+
+
+class QualityKind(StrEnum):
+    """What was wrong with telemetry itself. It is counted and changes nothing else."""
+
+    DUPLICATE = "duplicate"  # a report that was here before
+    REORDERED = "reordered"  # older than the newest known, under a minute on its way
+    LATE = "late"
+    TOO_OLD = "too_old"  # older than what is kept
+    FUTURE = "future"  # its clock is ahead
+    IMPOSSIBLE = "impossible"  # a value that no card can have
+    UNKNOWN_CARD = "unknown_card"
+    FOREIGN_CARD = "foreign_card"  # it sits in another node
+    WRONG_NODE = "wrong_node"  # the token is another node's
+    UNKNOWN_TOKEN = "unknown_token"  # noqa: S105  a word
+    MALFORMED = "malformed"
+    TOO_LARGE = "too_large"
+    FLOOD = "flood"  # minutes in which more came than is taken
+    SCRAPE_FAILED = "scrape_failed"
 
 
 class CommandVerb(StrEnum):

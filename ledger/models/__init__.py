@@ -4,6 +4,7 @@ from ledger.models.asking import Invitation, ProjectRequest, RequestComment, Req
 from ledger.models.audit import AuditEvent, AuditSeal
 from ledger.models.book import Allocation, CardShare, RollUp, StateTransition, UsageQuarter
 from ledger.models.ends import Delivery, Notice, Receipt
+from ledger.models.health import AgentOrder, Case
 from ledger.models.inventory import (
     Block,
     Card,
@@ -21,10 +22,22 @@ from ledger.models.limits import DepartmentCeiling, MemberLimit, QuotaGrant
 from ledger.models.odd_grants import DepartmentUserPermission, OddGrant, ZoneUserPermission
 from ledger.models.people import ApiToken, SavedValues, User, UserSession
 from ledger.models.projects import Department, Membership, Project, ProjectUserPermission
-from ledger.models.telemetry import CardStatus, Fault, FaultEvent, NodeBoot, NodeReport
+from ledger.models.telemetry import (
+    CardHour,
+    CardSample,
+    CardStatus,
+    Fault,
+    FaultEvent,
+    NodeBoot,
+    NodeReport,
+    OpenHour,
+    QualityCount,
+    SampleBatch,
+)
 from ledger.models.work import Attempt, Job
 
 __all__ = [
+    "AgentOrder",
     "Allocation",
     "ApiToken",
     "Attempt",
@@ -32,9 +45,12 @@ __all__ = [
     "AuditSeal",
     "Block",
     "Card",
+    "CardHour",
+    "CardSample",
     "CardSeat",
     "CardShare",
     "CardStatus",
+    "Case",
     "Delivery",
     "Department",
     "DepartmentCeiling",
@@ -56,14 +72,17 @@ __all__ = [
     "NodeZone",
     "Notice",
     "OddGrant",
+    "OpenHour",
     "Project",
     "ProjectRequest",
     "ProjectUserPermission",
+    "QualityCount",
     "QuotaGrant",
     "Receipt",
     "RequestComment",
     "RequestVerdict",
     "RollUp",
+    "SampleBatch",
     "SavedValues",
     "StateTransition",
     "UsageQuarter",
