@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from django.db import connection, transaction
 
@@ -43,7 +43,7 @@ def write_inside(tally: Tally, now: dt.datetime) -> None:
         cursor.execute(UPSERT, _columns(rows) | {"now": now})
 
 
-def _columns(rows: list[tuple[Key, tuple[int, str]]]) -> dict[str, object]:
+def _columns(rows: list[tuple[Key, tuple[int, str]]]) -> dict[str, Any]:
     return {
         "nodes": [key[0] for key, _ in rows],
         "cards": [key[1] for key, _ in rows],
