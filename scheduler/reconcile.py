@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
+from django.db.models import QuerySet
 
-from ledger import inventory
+from ledger import faults, inventory
 from ledger.clock import database_now
 from ledger.inventory import Changes, SeenCard, SeenNode
-from ledger.models import Allocation, Attempt, CardSeat, Node, NodeReport
-from ledger.vocabulary import AllocationState, AttemptState, DriverName, NodeState
+from ledger.models import Allocation, Attempt, Card, CardSeat, Fault, Hold, Node, NodeReport
+from ledger.vocabulary import AllocationState, AttemptState, DriverName, FaultKind, HoldKind, NodeState
 from scheduler.drivers.base import DriverError, NodeFacts, Phase, ReplyLost
 from scheduler.drivers.registry import driver, names
 from scheduler.models import Drift
@@ -47,7 +48,35 @@ def sync_inventory() -> dict[str, Any]:
         {"inventory"},
         [Mismatch("inventory", subject, detail, fix) for subject, detail, fix in changes.conflicts],
     )
+    count_missing()
     return {"events": changes.events[:50], "changed": len(changes.events), "conflicts": len(changes.conflicts)}
+
+
+def count_missing() -> int:
+    """A real card that the sync holds as lost has a fault that says so, whoever noticed it; so has a silent node."""
+    held = Hold.objects.filter(rule=inventory.SYNC_RULE, period__upper_inf=True)
+    lost = Card.objects.filter(holds__in=held.filter(kind=HoldKind.LOST)).exclude(faults__in=_open(FaultKind.LOST))
+    counted = 0
+    for seat in CardSeat.objects.filter(card__in=lost, period__upper_inf=True, node__simulated=False):
+        counted += _set_fault(seat.node_id, seat.card, FaultKind.LOST, True, "the node no longer reports the card")
+    offline = held.filter(kind=HoldKind.OFFLINE, node__simulated=False).values("node")
+    for pk in (
+        Node.objects.filter(pk__in=offline).exclude(faults__in=_open(FaultKind.SILENT)).values_list("pk", flat=True)
+    ):
+        counted += _set_fault(pk, None, FaultKind.SILENT, True, "no report of its agent")
+    for pk in _open(FaultKind.SILENT).exclude(node__in=offline).values_list("node", flat=True):
+        counted += _set_fault(pk, None, FaultKind.SILENT, False)
+    return counted
+
+
+def _open(kind: FaultKind) -> QuerySet[Fault]:
+    return Fault.objects.filter(kind=kind, cleared_at=None)
+
+
+def _set_fault(node_id: int, card: Card | None, kind: FaultKind, on: bool, message: str = "") -> bool:
+    with transaction.atomic(durable=True):
+        node, now = inventory.lock_node(node_id), database_now()
+        return faults.set_state_inside(node=node, card=card, kind=kind, on=on, message=message, now=now) is not None
 
 
 def _from_agents() -> Iterable[SeenNode]:

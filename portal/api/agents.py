@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import status
-from rest_framework.exceptions import APIException, PermissionDenied
+from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -56,8 +56,7 @@ class AgentReports(Reading):
 
     def handle_exception(self, exc: Exception) -> Response:
         response = super().handle_exception(exc)
-        if isinstance(exc, APIException):
-            _count_refused(self.request, exc, response.status_code)
+        _count_refused(self.request, exc, response.status_code)
         return response
 
 
@@ -73,7 +72,7 @@ def _answer(receipt: Receipt) -> dict[str, Any]:
     return answer
 
 
-def _count_refused(request: Request, error: APIException, answered: int) -> None:
+def _count_refused(request: Request, error: Exception, answered: int) -> None:
     node = request.auth if isinstance(request.auth, Node) else None
     kind = QualityKind.WRONG_NODE if isinstance(error, WrongNode) else REFUSED.get(answered)
     if kind is None or (kind == QualityKind.FLOOD and not first_of_the_minute(f"flood:{node.pk if node else ''}")):

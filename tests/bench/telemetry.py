@@ -265,10 +265,9 @@ class Product:
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str) -> None:
-        celery = ["-m", "celery", "-A", "portal"]
+        celery, at = ["-m", "celery", "-A", "portal"], ["--bind", f"127.0.0.1:{self.port}"]
         commands = {
-            "web": ["-m", "gunicorn", "portal.wsgi:application", "--config", "python:portal.up.webserver"]
-            + ["--bind", f"127.0.0.1:{self.port}"],
+            "web": ["-m", "gunicorn", "portal.wsgi:application", "--config", "python:portal.up.webserver", *at],
             "health": [*celery, "worker", "-Q", "health", "-P", "solo", "-l", "warning", "-n", "health@bench"],
             "beat": [*celery, "beat", "--schedule", str(self.logs / "beat"), "-l", "warning"],
         }

@@ -30,12 +30,8 @@ class Command(BaseCommand):
         if options["name"] not in known:
             raise CommandError(f"there is no benchmark {options['name']!r}; there are: {', '.join(known)}")
         environment = {name: value for name, value in os.environ.items() if name not in OURS}
-        command = [
-            sys.executable,
-            "-m",
-            f"tests.bench.{options['name']}",
-            *[word for n, word in enumerate(options["options"]) if n or word != "--"],
-        ]
+        given = options["options"][1:] if options["options"][:1] == ["--"] else options["options"]
+        command = [sys.executable, "-m", f"tests.bench.{options['name']}", *given]
         code = subprocess.run(command, cwd=settings.BASE_DIR, env=environment, check=False).returncode
         if code:
             raise CommandError(f"the benchmark ended with code {code}", returncode=code)

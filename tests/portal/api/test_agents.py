@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 
 from ledger.clock import database_now
-from ledger.models import AuditEvent, Card, CardSeat, CardStatus, Fault, FaultEvent, Hold, Node, NodeReport
+from ledger.models import (
+    AuditEvent,
+    Card,
+    CardSeat,
+    CardStatus,
+    Fault,
+    FaultEvent,
+    Hold,
+    Node,
+    NodeReport,
+    QualityCount,
+)
 from ledger.vocabulary import HoldKind
 from scheduler.reconcile import sync_inventory
 from tests import factories
@@ -233,3 +244,34 @@ def test_reports_write_no_audit_rows_and_open_no_card(agent: Api) -> None:
 def test_times_are_stored_as_instants(agent: Api) -> None:
     agent.post(PATH, report(sent_at="2026-01-31T08:00:00+08:00"))
     assert NodeReport.objects.get().sent_at == dt.datetime(2026, 1, 31, tzinfo=dt.UTC)
+
+
+@pytest.mark.django_db
+def test_an_impossible_reading_is_told_and_counted_and_hides_nothing_else(agent: Api) -> None:
+    told = agent.post(PATH, report(cards=[card(temperature_c=300)], faults=[fault()])).json()
+    assert told["set_aside"] == [{"card": "n1-card-0", "field": "temperature_c", "value": 300}]
+    assert (told["accepted"], told["faults"]) == (True, 1)
+    assert not CardStatus.objects.exists()
+    row = QualityCount.objects.get()
+    assert (row.kind, row.count, row.detail) == ("impossible", 1, "temperature_c = 300")
+
+
+@pytest.mark.django_db
+def test_what_is_refused_is_counted(agent: Api, n1: Node) -> None:
+    agent.post(PATH, report(hostname="n2"))
+    agent.post(PATH, report(cards=5))
+    agent.raw(PATH, b'{"hostname": "n1", "cards": [{"uui')
+    agent.raw(PATH, b'{"hostname": "' + b"x" * (10 << 20) + b'"}')
+    Api("gpn_wrong", "Agent").post(PATH, report())
+    counted = {(row.kind, row.node_id): row.count for row in QualityCount.objects.all()}
+    assert counted == {
+        ("wrong_node", n1.pk): 1, ("malformed", n1.pk): 2, ("too_large", n1.pk): 1, ("unknown_token", None): 1,
+    }  # fmt: skip
+
+
+@pytest.mark.django_db
+def test_a_flood_is_refused_and_counted_once_a_minute(agent: Api, n1: Node, settings: Any) -> None:
+    settings.RATE_FACTOR = 0.002  # two a minute
+    answers = [agent.post(PATH, report(sequence=n)).status_code for n in range(8)]
+    assert 429 in answers
+    assert QualityCount.objects.get(kind="flood").count in (1, 2)  # two where the minute turned in between
