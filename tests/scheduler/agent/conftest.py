@@ -46,13 +46,18 @@ def h100(slot: int, **changes: object) -> dict[str, object]:
         "used": 1024 << 20,
         "temperature": 41 + slot,
         "utilisation": 73,
+        "memory_busy": 31,
         "power": 312500,
+        "slowdown": 0,
         "ecc_volatile": 0,
+        "ecc_corrected": 5,
         "ecc_aggregate": 7,
         "remap_pending": 0,
         "remap_failure": 0,
+        "remap_correctable": 2,
+        "remap_uncorrectable": 1,
         "mig": 0,
-        "processes": "4242:1073741824,77:-",
+        "processes": "4194401:1073741824,4194400:-",  # numbers that Linux gives to no process
     }
     values.update(changes)
     return {f"{slot}.{key}": value for key, value in values.items() if value is not None}
@@ -63,6 +68,7 @@ class Machine:
 
     def __init__(self, folder: Path, library: Path) -> None:
         self.spool = folder / "spool"
+        self.jobs = folder / "data" / "jobs"  # so that members of other runs on this machine are not seen
         self.token_file = folder / "token"
         self.token_file.write_text(TOKEN + "\n")
         self.token_file.chmod(0o600)
@@ -89,7 +95,8 @@ class Machine:
             log.write(f"3,{sequence},{sequence * 1000},-;{text}\n")
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "scheduler.agent", "--kmsg", str(self.kmsg), "--hostname", "n001", *arguments]
+        own = ["--kmsg", str(self.kmsg), "--jobs", str(self.jobs), "--hostname", "n001"]
+        return [sys.executable, "-m", "scheduler.agent", *own, *arguments]
 
     def environment(self) -> dict[str, str]:
         path = os.environ.get("PATH", "")
