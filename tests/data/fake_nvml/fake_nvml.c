@@ -7,7 +7,7 @@
  *
  *   init 9                       nvmlInitWithFlags returns 9 (driver not loaded); missing: 0
  *   hang 30                      nvmlDeviceGetCount_v2 sleeps that many seconds first
- *   count 2                      number of cards
+ *   count 2                      number of cards; each time it is asked for adds a byte to the file STATE.looks
  *   0.open !15                   the handle of card 0 can't be opened
  *   0.uuid GPU-..                likewise name, serial, pci, total, reserved, used, temperature, utilisation,
  *                                memory_busy, power, slowdown (a bit mask), recovery (an action), ecc_volatile,
@@ -113,8 +113,21 @@ int nvmlShutdown(void) { return OK; }
 int nvmlSystemGetDriverVersion(char *out, unsigned size) { return get("driver", out, size); }
 int nvmlSystemGetNVMLVersion(char *out, unsigned size) { return get("nvml", out, size); }
 
+/* One byte for each look, so that a test can wait for looks that nobody is told of. */
+static void note_look(void) {
+    char path[4096];
+    const char *state = getenv("FAKE_NVML_STATE");
+    if (!state) return;
+    snprintf(path, sizeof path, "%s.looks", state);
+    FILE *file = fopen(path, "a");
+    if (!file) return;
+    fputc('.', file);
+    fclose(file);
+}
+
 int nvmlDeviceGetCount_v2(unsigned *count) {
     unsigned long long value = 0;
+    note_look();
     if (get_number("hang", &value) == OK) sleep((unsigned)value);
     int result = get_number("count", &value);
     if (result == OK) *count = (unsigned)value;

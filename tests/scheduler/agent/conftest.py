@@ -87,6 +87,7 @@ class Machine:
         lines.update(values)
         fresh = self._state.with_suffix(".new")
         fresh.write_text("".join(f"{key} {value}\n" for key, value in lines.items()))
+        self._state.with_suffix(".looks").unlink(missing_ok=True)
         fresh.replace(self._state)
 
     def xid(self, sequence: int, code: int, pci: str = "0000:3b:00") -> None:
@@ -137,6 +138,13 @@ class Machine:
         )
         self._running.append(agent)
         return agent
+
+    def looks(self) -> int:
+        """How often the driver was asked for its cards since its state was last set."""
+        try:
+            return self._state.with_suffix(".looks").stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def stop(self, agent: subprocess.Popen[str], how: signal.Signals = signal.SIGTERM) -> str:
         """End it and give everything it logged."""
