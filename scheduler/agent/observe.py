@@ -17,7 +17,7 @@ from scheduler.agent.memory import KnownCard, Memory, card_faults
 from scheduler.agent.model import AGENT_VERSION, Card, Fault, Link, now_iso
 from scheduler.agent.nvml import LostSlot, Nvml, NvmlAbsent, NvmlSilent, Sample
 from scheduler.agent.outbox import Parcel
-from scheduler.agent.processes import take_census
+from scheduler.agent.processes import shortened, take_census
 from scheduler.agent.storage import Storage
 from scheduler.agent.virtual import VirtualUse
 
@@ -109,7 +109,9 @@ class Observer:
             return cards
         census = take_census()
         return tuple(
-            card if card.processes is None else replace(card, processes=tuple(map(census.named, card.processes)))
+            card
+            if card.processes is None
+            else replace(card, processes=shortened([census.named(process) for process in card.processes]))
             for card in cards
         )
 

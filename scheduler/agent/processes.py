@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -22,6 +22,7 @@ CLAIM: Final = "spec.json"
 MARKER: Final = "GPU_COMMONS_MEMBER"
 MOST_CLAIM_BYTES: Final = 4 << 20
 MAX_MEMBER: Final = 100
+MOST_NAMED: Final = 200  # processes of one card, each on its own
 TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -77,6 +78,24 @@ class Census:
         """Of a member of another portal on this machine."""
         member = self.member_of(pid)
         return self.jobs is not None and member is not None and not member.startswith(f"{_instance(self.jobs)}-")
+
+
+def shortened(processes: Sequence[Process]) -> tuple[Process, ...]:
+    """At most a few hundred, ordered by pid: the largest as they are, the rest of each member as one, so that what a
+    member holds stays exact."""
+    if len(processes) <= MOST_NAMED:
+        return tuple(processes)
+    by_size = sorted(processes, key=lambda process: (-(process.memory_mib or 0), process.pid))
+    rest: dict[str | None, list[Process]] = {}
+    for process in by_size[MOST_NAMED:]:
+        rest.setdefault(process.member, []).append(process)
+    return tuple(sorted([*by_size[:MOST_NAMED], *map(_as_one, rest.values())], key=lambda process: process.pid))
+
+
+def _as_one(processes: Sequence[Process]) -> Process:
+    known = [process.memory_mib for process in processes if process.memory_mib is not None]
+    first = min(processes, key=lambda process: process.pid)
+    return Process(first.pid, sum(known) if known else None, first.member, f"{len(processes)} processes")
 
 
 def take_census(jobs: Path | None = None) -> Census:

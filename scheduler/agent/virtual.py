@@ -13,7 +13,7 @@ from pathlib import Path
 
 from scheduler.agent.machine import host_temperature_c
 from scheduler.agent.model import Card, Process
-from scheduler.agent.processes import TICKS_A_SECOND, Census, Member, memory_bytes, take_census
+from scheduler.agent.processes import TICKS_A_SECOND, Census, Member, memory_bytes, shortened, take_census
 
 MIB = 1 << 20
 
@@ -102,4 +102,4 @@ def _with_processes(
     used = sum(process.memory_mib or 0 for process in processes)
     # no card is fuller than full: what its processes hold beyond that stands in their list
     full = used if card.memory_mib is None else min(used, card.memory_mib)
-    return replace(card, memory_used_mib=full, processes=tuple(processes))
+    return replace(card, memory_used_mib=full, processes=shortened(processes))

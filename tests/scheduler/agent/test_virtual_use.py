@@ -12,8 +12,8 @@ import pytest
 
 from scheduler.agent import processes
 from scheduler.agent.machine import virtual_cards
-from scheduler.agent.model import Card
-from scheduler.agent.processes import take_census
+from scheduler.agent.model import Card, Process
+from scheduler.agent.processes import shortened, take_census
 from scheduler.agent.virtual import VirtualUse
 from scheduler.drivers import local_shim, process_tree
 from scheduler.drivers import member_folder as files
@@ -136,6 +136,18 @@ def test_a_virtual_card_is_never_fuller_than_full(box: Box) -> None:
     (found,) = VirtualUse(box.data / "jobs").read([small])
     assert found.memory_used_mib == 20
     assert sum(process.memory_mib or 0 for process in found.processes or ()) > 90
+
+
+def test_very_many_processes_of_a_card_are_told_as_few_with_the_same_memory() -> None:
+    many = [Process(pid, 1000 - pid, "x-a1" if pid % 2 else "x-a2", "job") for pid in range(1, 901)]
+    few = shortened([*many, Process(5000, None, None, "odd")])
+    assert len(few) == processes.MOST_NAMED + 3
+    for member in ("x-a1", "x-a2"):
+        held = [[p.memory_mib or 0 for p in told if p.member == member] for told in (many, few)]
+        assert sum(held[0]) == sum(held[1])
+    assert [(p.pid, p.memory_mib, p.name) for p in few if p.member is None] == [(5000, None, "1 processes")]
+    assert [p.pid for p in few] == sorted(p.pid for p in few)
+    assert shortened(many[:10]) == tuple(many[:10])
 
 
 def test_the_report_has_it_too(box: Box, machine: Machine) -> None:
