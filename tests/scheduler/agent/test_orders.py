@@ -177,7 +177,7 @@ def test_an_order_that_is_told_again_runs_once(tmp_path: Path) -> None:
 
 def test_one_at_a_time_on_a_card_and_several_cards_at_once(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    bench = Bench(tmp_path / "spool", "sh", "-c", f"echo + {{uuid}} >> {log}; sleep 0.3; echo - {{uuid}} >> {log}")
+    bench = Bench(tmp_path / "spool", "sh", "-c", f"echo + {{uuid}} >> {log}; sleep 0.6; echo - {{uuid}} >> {log}")
     wanted = [order(1), order(2, kind="reset"), order(3, card="VIRT-b")]
 
     def all_done() -> bool:
@@ -259,13 +259,13 @@ def _first_card(portal: Portal, machine: Machine) -> str:
 
 def test_a_virtual_card_is_tested_and_reset_end_to_end(machine: Machine, portal: Portal) -> None:
     card = _first_card(portal, machine)
-    portal_orders = Ordering(portal, order(1, card=card, timeout_s=2), order(2, kind="reset", card=card))
+    portal_orders = Ordering(portal, order(1, card=card, timeout_s=8), order(2, kind="reset", card=card))
     agent = machine.start(portal.url, "--virtual-cards", "1")
-    until(lambda: len(portal_orders.results) == 2, "both results")
+    until(lambda: len({result["order"] for result in portal_orders.results}) == 2, "both results")
     machine.stop(agent)
-    first, second = sorted(portal_orders.results, key=lambda result: result["order"])
+    first, second = (next(r for r in portal_orders.results if r["order"] == number) for number in (1, 2))
     assert (first["ok"], first["detail"].startswith("passed: ")) == (True, True)
-    assert first["seconds"] >= 1
+    assert first["seconds"] >= 4
     assert (second["ok"], second["detail"]) == (True, "a virtual card has nothing to reset")
 
 
@@ -283,7 +283,8 @@ def test_a_result_is_told_until_the_portal_has_taken_it_also_after_kill_9(machin
         agent = machine.start(portal.url, *own)
         until(lambda: ordering.results, "the result")
         machine.stop(agent)
-    assert [(r["order"], r["ok"], r["detail"]) for r in ordering.results] == [(5, True, "tested 0")]
+    assert machine.once(portal.url, *own).returncode == 0  # it may be told twice, if the agent ended over the answer
+    assert {(r["order"], r["ok"], r["detail"]) for r in ordering.results} == {(5, True, "tested 0")}
     assert machine.once(portal.url, *own).returncode == 0
     assert portal.accepted[-1]["results"] == []
 
@@ -306,7 +307,8 @@ def test_an_order_under_which_the_agent_ends_has_failed_and_is_not_run_again(
     agent = machine.start(portal.url, *own)
     until(lambda: ordering.results, "the verdict")
     machine.stop(agent)
-    (result,) = ordering.results
+    result = ordering.results[0]
+    assert all(again == result for again in ordering.results)
     assert result == {"order": 9, "ok": False, "seconds": 0.0, "detail": STOPPED}
     assert runs.read_text().split() == [pid]
     assert portal.accepted[-1]["boot_id"] == boot
