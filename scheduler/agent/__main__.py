@@ -27,7 +27,7 @@ from scheduler.agent.orders import Commands, Runner, command_words, read_orders
 from scheduler.agent.outbox import Outbox
 from scheduler.agent.sender import REFUSED_CONTENT, Backoff, Portal, Reply, Unusable
 from scheduler.agent.spool import Spool, SpoolBusy
-from scheduler.agent.storage import MAX_PATHS
+from scheduler.agent.storage import MAX_PATH, MAX_PATHS
 
 logger = logging.getLogger("scheduler.agent")
 
@@ -100,7 +100,7 @@ class Agent:
             self._stop.event.wait(max(0.0, again - time.monotonic()))
 
     def once(self) -> bool:
-        """Look and send one report. True if the portal took it."""
+        """Look and send one report. True if the portal took it. Orders are for an agent that stays."""
         return self._send(self._look()).accepted
 
     def _step(self, started: float) -> float:
@@ -112,6 +112,7 @@ class Agent:
             return min(next_look, self._retry_at)
         reply = self._send(observation)
         if reply.accepted:
+            self._runner.take(read_orders(reply.answer), observation.body)
             self._backoff.reset()
             return started if self._outbox.more else next_look
         self._retry_at = time.monotonic() + self._backoff.after(reply)
@@ -137,7 +138,6 @@ class Agent:
         self._say(reply)
         if reply.accepted:
             self._outbox.accepted(parcel)
-            self._runner.take(read_orders(reply.answer), observation.body)
         elif reply.status in REFUSED_CONTENT:
             self._outbox.refused(parcel)
         else:
@@ -197,6 +197,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--virtual-memory-mib must be at least 1")
     if len(options.storage_probe) > MAX_PATHS:
         parser.error(f"--storage-probe may be given at most {MAX_PATHS} times")
+    if any(len(path) > MAX_PATH for path in options.storage_probe):
+        parser.error(f"--storage-probe must be a path of at most {MAX_PATH} characters")
     if not options.print and not (options.url and options.token_file and options.spool):
         parser.error("--url, --token-file and --spool are needed, unless --print is given")
     return options

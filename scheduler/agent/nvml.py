@@ -19,6 +19,16 @@ from scheduler.agent.nvml_links import read_links
 MIB: Final = 1 << 20
 ASK_AGAIN_S: Final = 1.0  # a reading that is already late holds up the next look only this long
 MAX_MODEL: Final = 64  # characters of a model name; NVML allows 95
+NUMBERS: Final = (
+    "memory_mib",
+    "memory_used_mib",
+    "temperature_c",
+    "utilisation_pct",
+    "memory_busy_pct",
+    "power_mw",
+    "nvlink_errors",
+)
+MOST: Final = (1 << 31) - 1
 MIG_PROFILE_MARK: Final = " MIG "  # "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
 
 
@@ -153,7 +163,15 @@ def read_card(lib: Any, handle: Any, slot: int, tensor: TensorActivity) -> Card:
         reset = wants_reset(lib, handle)
     except CardLost:
         return replace(card, lost=True, error="GPU is lost")
-    return replace(card, reset_required=reset or troubles.reset_required, error=troubles.error)
+    return _believed(replace(card, reset_required=reset or troubles.reset_required), troubles)
+
+
+def _believed(card: Card, troubles: Troubles) -> Card:
+    """A driver that answers with a number beyond all numbers, as some do for "unknown", has not told anything."""
+    wild = [name for name in NUMBERS if (value := getattr(card, name)) is not None and not -MOST <= value <= MOST]
+    troubles.texts += [f"{name} is {getattr(card, name)}" for name in wild]
+    changes: dict[str, Any] = {**dict.fromkeys(wild), "error": troubles.error}
+    return replace(card, **changes)
 
 
 def _identity(lib: Any, handle: Any, card: Card, troubles: Troubles) -> Card:

@@ -19,6 +19,7 @@ LIMIT_S: Final = 10.0
 WAIT_S: Final = 0.5  # a look waits this long for all paths together; what answers later is told at the next look
 BYTES: Final = 4096
 MAX_PATHS: Final = 16
+MAX_PATH: Final = 1000  # characters
 
 
 def probe(path: str) -> None:

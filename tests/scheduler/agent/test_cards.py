@@ -92,6 +92,18 @@ def test_trouble_with_one_value_is_named_and_leaves_the_others(machine: Machine)
     assert (card["reset_required"], bool(card["error"])) == (False, True)
 
 
+def test_a_number_beyond_all_numbers_is_unknown_and_hides_nothing_else(machine: Machine) -> None:
+    machine.set(h100(0, power=0xFFFF_FFFF, used=(1 << 64) - 1))
+    card = machine.print()["cards"][0]
+    assert (card["power_mw"], card["memory_used_mib"], card["memory_mib"], card["temperature_c"]) == (
+        None,
+        None,
+        81559,
+        41,
+    )
+    assert card["error"] == f"memory_used_mib is {(1 << 44) - 1}; power_mw is 4294967295"
+
+
 def test_ecc_errors_are_one_fault_with_a_stable_id(machine: Machine) -> None:
     machine.set(h100(0, ecc_volatile=3, remap_pending=1, remap_failure=1))
     first, second = machine.print(), machine.print()

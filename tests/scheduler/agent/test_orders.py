@@ -269,6 +269,13 @@ def test_a_virtual_card_is_tested_and_reset_end_to_end(machine: Machine, portal:
     assert (second["ok"], second["detail"]) == (True, "a virtual card has nothing to reset")
 
 
+def test_an_agent_that_reports_once_takes_no_orders(machine: Machine, portal: Portal) -> None:
+    ordering = Ordering(portal, order(1, card=_first_card(portal, machine)))
+    for _ in range(2):
+        assert machine.once(portal.url, "--virtual-cards", "1").returncode == 0
+    assert (ordering.results, [report["results"] for report in portal.accepted]) == ([], [[], []])
+
+
 def test_a_result_is_told_until_the_portal_has_taken_it_also_after_kill_9(machine: Machine, portal: Portal) -> None:
     card = _first_card(portal, machine)
     ordering = Ordering(portal, order(5, card=card))
