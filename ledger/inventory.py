@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Q, Sum
 from django.utils.translation import gettext as _
 
-from ledger import audit
+from ledger import audit, seats
 from ledger.clock import database_now
 from ledger.errors import Conflict, Refused
 from ledger.models import Allocation, Card, CardSeat, Hold, Link, Node, User
@@ -146,7 +146,7 @@ def end_standing_inside(hold_id: int, reason: str, actor: User | None, via: str,
 
 
 def end_hold_inside(hold: Hold, reason: str, actor: User | None, via: str, request_id: str = "") -> None:
-    _end_period("ledger_hold", hold.pk)
+    seats.end_period("ledger_hold", hold.pk)
     audit.record(
         actor=actor,
         via=via,
@@ -156,16 +156,6 @@ def end_hold_inside(hold: Hold, reason: str, actor: User | None, via: str, reque
         reason=reason,
         request_id=request_id,
     )
-
-
-def _end_period(table: str, pk: int) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"UPDATE {table} SET period = tstzrange(lower(period), "  # noqa: S608  a constant of this module
-            "greatest(lower(period) + interval '1 microsecond', clock_timestamp())) "
-            "WHERE id = %s AND upper_inf(period)",
-            [pk],
-        )
 
 
 def sync_node(seen: SeenNode) -> Changes:
@@ -230,20 +220,21 @@ def _sync_size(node: Node, seen: SeenNode, changes: Changes) -> None:
 
 
 def _sync_cards(node: Node, seen: SeenNode, changes: Changes) -> None:
-    seats = {s.card.uuid: s for s in CardSeat.objects.filter(node=node, period__upper_inf=True).select_related("card")}
-    lost = _lost([seat.card_id for seat in seats.values()])
-    reported = {card.uuid: card for card in seen.cards}
-    for uuid, seat in seats.items():
-        if seat.card_id not in lost and (uuid not in reported or reported[uuid].lost):
+    seated = {s.card.uuid: s for s in CardSeat.objects.filter(node=node, period__upper_inf=True).select_related("card")}
+    lost = _lost([seat.card_id for seat in seated.values()])
+    there = {card.uuid for card in seen.cards if not card.lost}
+    gone = {seat.card_id for uuid, seat in seated.items() if uuid not in there}
+    for seat in seated.values():
+        if seat.card_id in gone and seat.card_id not in lost:
             _card_vanished(seat, changes)
-    fresh = _fresh(seen, seats)
+    fresh = _fresh(seen, seated)
     _cards_appeared(node, fresh, changes)
     for card in seen.cards:
-        seat_now = seats.get(card.uuid)
+        seat_now = seated.get(card.uuid)
         if card.lost or card in fresh:
             continue
         if seat_now is None:
-            _card_appeared(node, card, changes)
+            _card_appeared(node, card, gone, changes)
         else:
             _card_returned(seat_now, lost.get(seat_now.card_id, ()), changes)
             if seat_now.slot != card.slot:
@@ -265,12 +256,12 @@ def _lost(card_ids: Sequence[int]) -> dict[int, list[Hold]]:
     return found
 
 
-def _fresh(seen: SeenNode, seats: Mapping[str, CardSeat]) -> list[SeenCard]:
+def _fresh(seen: SeenNode, seated: Mapping[str, CardSeat]) -> list[SeenCard]:
     """Cards that nobody has seen before, each the only one reported for a slot in which no card sits."""
     slots = Counter(card.slot for card in seen.cards)
-    slots.update(seat.slot for seat in seats.values())
+    slots.update(seat.slot for seat in seated.values())
     names = Counter(card.uuid for card in seen.cards)
-    new = [c for c in seen.cards if not c.lost and c.uuid not in seats and slots[c.slot] == names[c.uuid] == 1]
+    new = [c for c in seen.cards if not c.lost and c.uuid not in seated and slots[c.slot] == names[c.uuid] == 1]
     known = set(Card.objects.filter(uuid__in=[card.uuid for card in new]).values_list("uuid", flat=True)) if new else ()
     return [card for card in new if card.uuid not in known]
 
@@ -296,7 +287,7 @@ def _cards_appeared(node: Node, fresh: Sequence[SeenCard], changes: Changes) -> 
         )
         for card, seen in zip(cards, fresh, strict=True)
     )
-    changes.events += [_tell_seated(APPEARED, node, card) for card in fresh]
+    changes.events += [_tell_seated(APPEARED, node, card.uuid, card.slot) for card in fresh]
 
 
 def _new_card(seen: SeenCard) -> Card:
@@ -309,8 +300,8 @@ def _new_card(seen: SeenCard) -> Card:
     )
 
 
-def _tell_seated(verb: str, node: Node, seen: SeenCard) -> str:
-    return f"{verb} {seen.uuid} in {node.hostname} slot {seen.slot}"
+def _tell_seated(verb: str, node: Node, uuid: str, slot: int) -> str:
+    return f"{verb} {uuid} in {node.hostname} slot {slot}"
 
 
 def _card_vanished(seat: CardSeat, changes: Changes) -> None:
@@ -333,44 +324,37 @@ def _card_returned(seat: CardSeat, lost: Iterable[Hold], changes: Changes) -> No
         changes.events.append(f"card {seat.card.uuid} returned to {seat.node.hostname}")
 
 
-def _card_appeared(node: Node, seen: SeenCard, changes: Changes) -> None:
+def _card_appeared(node: Node, seen: SeenCard, gone: Collection[int], changes: Changes) -> None:
+    """A card that sits nowhere in this node. `gone`: the cards that sit here and are not there any more."""
     card = Card.objects.filter(uuid=seen.uuid).first()
-    now = database_now()
+    verb = APPEARED if card is None else "card.moved"
+    place = seats.place_for(node, seen, gone)
+    if place.replaced is not None and not _replaced(place.replaced, seen, node, changes):
+        return
     if card is None:
         card = _new_card(seen)
         card.save(force_insert=True)
-        verb = APPEARED
-    else:
-        old = CardSeat.objects.filter(card=card, period__upper_inf=True).select_related("node").first()
-        if old is not None and not _leave_seat(old, node, changes):
-            return
-        verb = "card.moved"
-    taken = CardSeat.objects.filter(node=node, slot=seen.slot, period__upper_inf=True).select_related("card").first()
-    if taken is not None and not _leave_seat(taken, node, changes):
+    old = CardSeat.objects.filter(card=card, period__upper_inf=True).select_related("node", "card").first()
+    if old is not None and not seats.leave(old, node, changes):
         return
-    seat = CardSeat.objects.create(card=card, node=node, slot=seen.slot, period=(database_now(), None))
+    now = database_now()
+    seat = CardSeat.objects.create(
+        card=card, node=node, slot=place.slot, block=place.block_for(seen), period=(now, None)
+    )
     audit.record(
-        actor=None, via="task", verb=verb, target=card, after={"node": node.hostname, "slot": seen.slot}, at=now
+        actor=None, via="task", verb=verb, target=card, after={"node": node.hostname, "slot": place.slot}, at=now
     )
     _card_returned(seat, _lost([card.pk]).get(card.pk, ()), changes)
-    changes.events.append(_tell_seated(verb, node, seen))
+    changes.events.append(_tell_seated(verb, node, seen.uuid, place.slot))
 
 
-def _leave_seat(seat: CardSeat, node: Node, changes: Changes) -> bool:
-    """Close a seat, unless an allocation still holds the card there."""
-    if Allocation.objects.filter(shares__card=seat.card_id, shares__seat=seat, period__upper_inf=True).exists():
-        changes.conflicts.append(
-            (seat.card.uuid, f"moved to {node.hostname} while allocated on {seat.node.hostname}", "end that job first")
-        )
+def _replaced(seat: CardSeat, by: SeenCard, node: Node, changes: Changes) -> bool:
+    """It leaves its seat, and with it what the sync itself held it for: it is no part of the pool any more."""
+    if not seats.leave(seat, node, changes, by=by.uuid):
         return False
-    _end_period("ledger_cardseat", seat.pk)
-    audit.record(
-        actor=None,
-        via="task",
-        verb="card.left",
-        target=seat.card,
-        before={"node": seat.node.hostname, "slot": seat.slot},
-    )
+    for hold in _lost([seat.card_id]).get(seat.card_id, ()):
+        if hold.rule == SYNC_RULE:
+            end_hold_inside(hold, f"card {by.uuid} sits in its place", None, "task")
     return True
 
 

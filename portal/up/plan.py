@@ -94,6 +94,7 @@ def agent(context: Context) -> Service:
     """The agent of this machine, with the token that `seed` made for it."""
     argv = ["-m", "scheduler.agent", "--url", context.address, "--token-file", str(context.data / "agent.token")]
     argv += ["--hostname", agent_hostname(context.data), "--spool", str(context.data / "agent-spool")]
+    argv += ["--jobs", str(context.data / "jobs")]  # of the local driver; other portals may run on this machine too
     return service(context, "agent", argv, AGENT)
 
 

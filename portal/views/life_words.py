@@ -21,6 +21,7 @@ ACTS: Final[Mapping[str, Text]] = {
     "node.up": gettext_lazy("reports again"),
     "node.offline": gettext_lazy("reports no more"),
     "node.retired": gettext_lazy("leaves the fleet"),
+    "card.replaced": gettext_lazy("another card takes its place"),
 }
 AMOUNTS: Final[Mapping[str, tuple[Text, Callable[[Any], str]]]] = {
     "cpu_milli": (gettext_lazy("CPU cores"), cores),
@@ -40,6 +41,8 @@ def detail(event: AuditEvent) -> str:
     after = event.after or {}
     if event.verb == "node.blocks.cut" and {"blocks", "size"} <= after.keys():
         return blocks(int(after["blocks"]), int(after["size"]))
+    if event.verb == "card.replaced":
+        return str(after.get("by", ""))
     if event.verb == "node.registered":  # its host name is that of the page; its zone has a line of its own
         return " · ".join(_registered(after))
     return " → ".join(side for side in (_side(event.before), _side(event.after)) if side)

@@ -14,7 +14,7 @@ from ledger.errors import Conflict, Refused
 from ledger.inventory import SeenCard, SeenNode, sync_node
 from ledger.models import AuditEvent, Block, Card, CardSeat, Hold, Link, Node
 from ledger.vocabulary import HoldKind, NodeState
-from scheduler import placing
+from scheduler import placing, queue
 from tests import factories
 from tests.ledger.raw import run
 from tests.scheduler import flow
@@ -143,6 +143,89 @@ def test_a_card_in_use_does_not_move() -> None:
 def test_a_new_card_takes_the_seat_of_one_that_is_gone() -> None:
     sync_node(_seen("n1", N1[0], _card("spare", 1)))
     assert _seats("n1") == {0: "n1-card-0", 1: "spare"}
+
+
+def _events(uuid: str) -> list[str]:
+    pk = str(Card.objects.get(uuid=uuid).pk)
+    return [e.verb for e in AuditEvent.objects.filter(target_type="card", target_id=pk).order_by("pk")]
+
+
+@pytest.mark.parametrize("told", [(), (_card("n1-card-1", 1, lost=True),)], ids=["not reported", "reported lost"])
+def test_a_replaced_card_leaves_its_seat_and_its_hold(told: tuple[SeenCard, ...]) -> None:
+    sync_node(_seen("n1", N1[0], *told))
+    assert _holds(kind=HoldKind.LOST) == 1
+    for _ in range(2):
+        changes = sync_node(_seen("n1", N1[0], *told, _card("spare", 1)))
+    assert (changes.events, changes.conflicts) == ([], [])
+    assert _seats("n1") == {0: "n1-card-0", 1: "spare"}
+    assert _holds() == 0
+    assert _events("n1-card-1")[-1] == "card.replaced"
+    event = AuditEvent.objects.get(verb="card.replaced")
+    assert (event.before, event.after) == ({"node": "n1", "slot": 1}, {"by": "spare"})
+    assert AuditEvent.objects.filter(verb="hold.ended", reason="card spare sits in its place").count() == 1
+
+
+def test_a_hold_for_its_faults_stays_on_a_replaced_card() -> None:
+    bad = Card.objects.get(uuid="n1-card-1")
+    inventory.place_hold(kind=HoldKind.FAULT, reason="XID 79", actor=None, via="test", card=bad)
+    sync_node(_seen("n1", N1[0], _card("spare", 1)))
+    assert (_holds(card=bad, kind=HoldKind.FAULT), _holds()) == (1, 1)
+
+
+def test_a_card_in_use_is_not_replaced_until_its_job_has_ended() -> None:
+    factories.project("vision", researcher=factories.ProjectRole.MEMBER)
+    job = flow.long_job(asks=[{"form": "whole", "cards_per_node": 2}])
+    flow.start(job)
+    changes = sync_node(_seen("n1", N1[0], _card("spare", 1)))
+    assert changes.conflicts == [
+        ("n1-card-1", "replaced by spare while allocated on n1", "end that job first"),
+    ]
+    assert _seats("n1") == {0: "n1-card-0", 1: "n1-card-1"}
+    assert not Card.objects.filter(uuid="spare").exists()
+    queue.cancel(job_id=job.pk, actor=job.by, reason="", via="test")
+    flow.finish(job)
+    sync_node(_seen("n1", N1[0], _card("spare", 1)))
+    assert _seats("n1") == {0: "n1-card-0", 1: "spare"}
+
+
+def test_a_replacement_under_an_index_that_moved_puts_no_living_card_out_of_its_seat() -> None:
+    """card 0 was pulled and another put in behind card 1, so the machine counts card 1 as 0 and the new one as 1"""
+    for _ in range(2):
+        sync_node(_seen("n1", _card("n1-card-1", 0), _card("spare", 1)))
+    assert _seats("n1") == {0: "spare", 1: "n1-card-1"}
+    assert CardSeat.objects.filter(card__uuid="n1-card-1").count() == 1
+    assert _events("n1-card-0")[-1] == "card.replaced"
+
+
+def test_a_card_that_is_added_under_an_index_that_moved_gets_a_slot_of_its_own() -> None:
+    for _ in range(2):
+        sync_node(_seen("n1", _card("added", 0), _card("n1-card-0", 1), _card("n1-card-1", 2)))
+    assert _seats("n1") == {0: "n1-card-0", 1: "n1-card-1", 2: "added"}
+
+
+def test_a_card_that_was_replaced_may_come_back() -> None:
+    sync_node(_seen("n1", N1[0], _card("spare", 1)))
+    sync_node(_seen("n1", N1[0], _card("spare", 1), _card("n1-card-1", 2)))
+    assert _seats("n1") == {0: "n1-card-0", 1: "spare", 2: "n1-card-1"}
+    assert _events("n1-card-1")[-2:] == ["card.replaced", "card.moved"]
+
+
+@pytest.mark.parametrize(("model", "inside"), [("A100", True), ("H100", False)])
+def test_a_card_like_the_one_it_replaces_takes_its_place_in_the_block(model: str, inside: bool) -> None:
+    node = Node.objects.get(hostname="n1")
+    cut_into_blocks(node=node, size=2)
+    sync_node(_seen("n1", N1[0], SeenCard("spare", 1, model, 16_000)))
+    seat = CardSeat.objects.get(card__uuid="spare")
+    assert (seat.block == Block.objects.get()) is inside
+
+
+def test_a_card_from_another_node_may_replace_one() -> None:
+    factories.node("n3", cards=1)
+    sync_node(_seen("n3"))
+    sync_node(_seen("n1", N1[0], _card("n3-card-0", 1)))
+    assert (_seats("n1"), _seats("n3")) == ({0: "n1-card-0", 1: "n3-card-0"}, {})
+    assert _events("n3-card-0")[-2:] == ["card.left", "card.moved"]
+    assert _holds() == 0
 
 
 def test_another_order_of_cards_is_noted_and_changes_no_seat() -> None:
