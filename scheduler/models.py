@@ -339,3 +339,4 @@ class SimulatedFault(models.Model):
 
 
 from scheduler import policy_rows as policy_rows  # noqa: E402  more tables, in a module of their own
+from scheduler import drill_rows as drill_rows  # noqa: E402
