@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from django.db import transaction
 
@@ -17,7 +17,7 @@ from ledger import cases, orders
 from ledger.clock import database_now
 from ledger.inventory import hold_inside
 from ledger.models import AgentOrder, AuditEvent, Card, CardSeat, Case, Fault, Hold, NodeBoot
-from ledger.vocabulary import STATE_FAULTS, CaseState, Need, OrderKind
+from ledger.vocabulary import STATE_FAULTS, CaseState, HoldKind, Need, OrderKind
 
 MOST_STEPS: Final = 8  # of one case at one look
 MOST_FAILURES: Final = 2
@@ -60,9 +60,9 @@ def _hold_gone(case: Case, now: dt.datetime) -> bool:
     if last is None or last.actor_id is not None or cases.held_for_drill(case):
         cases.abort_inside(case, "its hold was ended by hand", now)
         return False
-    place = {"card": case.card} if case.card is not None else {"node": case.node}
+    place: dict[str, Any] = {"card": case.card} if case.card is not None else {"node": case.node}
     why = f"case {case.pk} is not over"
-    hold = hold_inside(kind=case.hold.kind, reason=why, actor=None, via="task", rule=case.rule, **place)  # type: ignore[arg-type]
+    hold = hold_inside(kind=HoldKind(case.hold.kind), reason=why, actor=None, via="task", rule=case.rule, **place)
     cases.move_inside(case, CaseState(case.state), "its hold had ended by a rule; held again", now, hold=hold)
     case.hold = Hold.objects.get(pk=hold.pk)
     return True
@@ -123,16 +123,14 @@ def _reboot(case: Case, now: dt.datetime) -> bool:
     if boot is None or (case.boot_id is not None and boot.pk <= case.boot_id):
         return False
     if case.boot_id is None and not case.node.simulated:
-        Case.objects.filter(pk=case.pk).update(boot=boot)  # nobody knows whether it booted since: from here on it counts
+        Case.objects.filter(pk=case.pk).update(boot=boot)  # what was before nobody knows: the next one counts
         return False
     return _rebooted(case, boot, now)
 
 
 def _rebooted(case: Case, boot: NodeBoot, now: dt.datetime) -> bool:
     why = f"rebooted: boot {boot.boot_id[:40]} was seen"
-    cases.move_inside(
-        case, CaseState.NEEDED, why, now, verb="done", done_at=now, boot=boot, reboots=case.reboots + 1
-    )
+    cases.move_inside(case, CaseState.NEEDED, why, now, verb="done", done_at=now, boot=boot, reboots=case.reboots + 1)
     return True
 
 

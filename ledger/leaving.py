@@ -1,5 +1,5 @@
-"""Cards and nodes that leave the fleet for good, by a person's act: seats end, nodes retire. What merely is not reported
-any more: ledger.inventory."""
+"""Cards and nodes that leave the fleet for good, by a person's act: seats end, nodes retire. What merely is not
+reported any more: ledger.inventory."""
 
 from __future__ import annotations
 

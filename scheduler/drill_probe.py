@@ -180,4 +180,3 @@ def _on_place(allocation: Allocation, drill: Drill) -> bool:
     if allocation.node_id != drill.node_id:
         return False
     return drill.card_id is None or allocation.shares.filter(card=drill.card_id).exists()
-

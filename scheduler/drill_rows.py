@@ -1,5 +1,5 @@
-"""Drills: a card or node taken out on purpose to see whether the pool notices, and how quickly it comes back. Written by
-scheduler.drills alone and kept."""
+"""Drills: a card or node taken out on purpose to see whether the pool notices, and how quickly it comes back. Written
+by scheduler.drills alone and kept."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.errors import Conflict, Forbidden, Refused
 from ledger.inventory import end_hold_inside, hold_inside, lock_node
-from ledger.models import Allocation, Card, CardSeat, CardShare, Case, Hold, Node
+from ledger.models import Allocation, Card, CardSeat, CardShare, Case, Hold, Node, User
 from ledger.odd_grants import renew_powers
 from ledger.reasons import check_reason
 from ledger.vocabulary import CaseState, HoldKind, Need, NodeState
@@ -71,7 +71,7 @@ def plan_drill(
     where = _where(node, card)
     with transaction.atomic(durable=True):
         there = lock_node(where.pk)
-        _check_right(act, there, card)
+        planner = _check_right(act, there, card)
         now = database_now()
         due = _checked_time(due_at, now)
         aims = _checked_targets(targets or usual_targets())
@@ -82,7 +82,7 @@ def plan_drill(
             zone=zones_of([there.pk]).get(there.pk),
             site=there.site,
             simulated=there.simulated,
-            by=act.actor,
+            by=planner,
             reason=act.reason,
             planned_at=now,
             due_at=due,
@@ -126,11 +126,12 @@ def _where(node: Node | None, card: Card | None) -> Node:
     return seat.node
 
 
-def _check_right(act: Act, node: Node, card: Card | None) -> None:
+def _check_right(act: Act, node: Node, card: Card | None) -> User:
     if act.actor is not None and not act.actor.operates:
         renew_powers(act.actor)
     if act.actor is None or not holds.may_hold(act.actor, [] if card else [node], [card] if card else []):
         raise Forbidden(_("Only operators and admins make drills."), code="role")
+    return act.actor
 
 
 def _checked_time(due_at: dt.datetime | None, now: dt.datetime) -> dt.datetime:
@@ -240,9 +241,7 @@ def _moved(drill: Drill) -> bool:
 def _hold(drill: Drill, probe: Mapping[str, Any] | None, act: Act) -> None:
     rule = f"{cases.DRILL_RULE}{drill.pk}"
     place: dict[str, Any] = {"card": drill.card} if drill.card is not None else {"node": drill.node}
-    hold = hold_inside(
-        kind=HoldKind.DRILL, reason=drill.reason, actor=act.actor, via=act.via, rule=rule, **place
-    )
+    hold = hold_inside(kind=HoldKind.DRILL, reason=drill.reason, actor=act.actor, via=act.via, rule=rule, **place)
     hold.refresh_from_db()
     held_at = hold.period.lower
     case = cases.open_inside(
@@ -347,7 +346,7 @@ def _was_taken_over(drill: Drill, now: dt.datetime) -> bool:
 
 
 def _end_hold(drill: Drill, why: str, act: Act) -> None:
-    hold = Hold.objects.filter(pk=drill.hold_id, period__upper_inf=True).first()
+    hold = Hold.objects.filter(pk=drill.hold_id or 0, period__upper_inf=True).first()
     if hold is not None:
         end_hold_inside(hold, why[:500], act.actor, act.via, act.request_id)
 
@@ -365,8 +364,13 @@ def _end(drill: Drill, now: dt.datetime, verdict: DrillVerdict | None, note: str
         note=note[:500],
     )
     after = {"verdict": str(verdict), "note": note, "lines": {f"{one.what}{one.channel}": one.said for one in found}}
-    audit.record(verb=f"drill.{'aborted' if verdict == DrillVerdict.ABORTED else 'ended'}", target=drill, after=after,
-                 at=now, **act.said())
+    audit.record(
+        verb=f"drill.{'aborted' if verdict == DrillVerdict.ABORTED else 'ended'}",
+        target=drill,
+        after=after,
+        at=now,
+        **act.said(),
+    )
 
 
 def _write(drill: Drill, **fields: Any) -> None:

@@ -319,4 +319,7 @@ def test_nothing_is_offered_by_a_place_that_takes_nothing(alerts: Alerts) -> Non
     assert drill.probe["form"] == "whole"
     Node.objects.filter(hostname="w1").update(state="offline")
     Hold.objects.filter(card__uuid="w1-card-1").delete()
-    assert drill_probe.offer(Drill(node=Node.objects.get(hostname="w1"), planned_at=database_now(), simulated=True)) is None
+    assert (
+        drill_probe.offer(Drill(node=Node.objects.get(hostname="w1"), planned_at=database_now(), simulated=True))
+        is None
+    )
