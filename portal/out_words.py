@@ -84,7 +84,7 @@ STEPS: Final[Mapping[str, Text]] = {
     "return": _("Back in the pool"),
 }
 WHY: Final[Mapping[str, Text]] = {  # as scheduler.drill_verdict says it
-    "no channel": _("no channel: this site sends alerts nowhere"),
+    "no channel": _("no channel: its alert leaves the portal by none"),
     "nothing could be placed there anyway": _("nothing could be placed there anyway"),
     "not seen": _("not seen in time"),
     "it was not tested": _("it was not tested"),

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from scheduler.drill_alerts import PAGES
 from scheduler.drill_rows import Drill, DrillVerdict
 
 
@@ -65,14 +66,13 @@ def _lines(drill: Drill, now: dt.datetime | None, broken: int) -> Iterator[Line]
 
 def _alerts(drill: Drill, now: dt.datetime | None) -> Iterator[Line]:
     due = drill.held_at is not None and (now is None or _late(drill.held_at, drill.alert_target_s, now))
-    if not drill.channels and not drill.alerted:
-        if due or now is None:
-            yield Line("alert", None, drill.alert_target_s, Said.NOT_MEASURED, "no channel")
-        return
-    for channel in sorted({*drill.channels, *drill.alerted}):
+    channels = {*drill.channels, *drill.alerted}
+    for channel in sorted(channels, key=lambda one: (one != PAGES, one)):
         at = drill.alerted.get(channel)
         out = dt.datetime.fromisoformat(at) if at else None
         yield from _timed("alert", drill.held_at, out, drill.alert_target_s, now, channel)
+    if not channels - {PAGES} and (due or now is None):
+        yield Line("alert", None, drill.alert_target_s, Said.NOT_MEASURED, "no channel")
 
 
 def _timed(

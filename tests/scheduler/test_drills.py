@@ -30,11 +30,12 @@ class Alerts:
     """Stands in for the alerts of the portal: one channel, which is told when the test says so."""
 
     def __init__(self) -> None:
-        self.channels = frozenset({CHANNEL})
+        self.channels = frozenset({drill_alerts.PAGES, CHANNEL})
         self.sent: dict[int, dt.datetime] = {}
 
     def deliveries(self, hold_id: int) -> list[tuple[str, dt.datetime | None, str]]:
-        return [(CHANNEL, self.sent[hold_id], "sent")] if hold_id in self.sent else []
+        at = self.sent.get(hold_id)
+        return [(channel, at, "sent") for channel in self.channels] if at else []
 
     def tell(self, drill: Drill) -> None:
         drill.refresh_from_db()
@@ -46,7 +47,7 @@ class Alerts:
 def alerts(monkeypatch: pytest.MonkeyPatch) -> Alerts:
     found = Alerts()
     monkeypatch.setattr(drill_alerts, "deliveries", found.deliveries)
-    monkeypatch.setattr(drill_alerts, "configured", lambda: found.channels)
+    monkeypatch.setattr(drill_alerts, "awaited", lambda hold_id: found.channels)
     return found
 
 
@@ -142,6 +143,16 @@ class TestWhatIsNotAsItShould:
         drill = turn(plan(), 5)
         assert (drill.verdict, said(drill)["alert"]) == (DrillVerdict.PARTLY, "not_measured")
         assert next(line for line in drill.lines if line["what"] == "alert")["why"] == "no channel"
+
+    def test_an_alert_that_stands_on_the_pages_alone_is_not_told_to_anybody(self, alerts: Alerts) -> None:
+        alerts.channels = frozenset({drill_alerts.PAGES})
+        drill = turn(plan())
+        alerts.tell(drill)
+        drill = turn(drill, 4)
+        assert drill.verdict == DrillVerdict.PARTLY
+        assert [(line["channel"], line["said"]) for line in drill.lines if line["what"] == "alert"] == [
+            ("pages", "held"), ("", "not_measured"),
+        ]  # fmt: skip
 
     def test_an_alert_that_never_comes_is_missed_after_its_time(self, alerts: Alerts) -> None:
         drill = turn(plan(), 3)

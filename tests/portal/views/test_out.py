@@ -141,7 +141,7 @@ class TestDrills:
             service.advance_all()
         page = text(operator.get(answer["Location"]))
         assert "nothing missed, not all measured" in page
-        assert "no channel: this site sends alerts nowhere" in page
+        assert "no channel: its alert leaves the portal by none" in page
         assert "hx-trigger" not in page.partition('id="drill"')[2].partition("<section")[0]
         assert "nothing missed" in text(operator.get("/health/drills/"))
 
