@@ -169,15 +169,3 @@ def waits_of_hold(hold: Hold) -> Waits:
     if hold.rule.startswith(f"{ZONE_PLAN_RULE}/"):
         return Waits.ZONE_PLAN
     return Waits.HOLDER if hold.by_id is not None else Waits.RULE
-
-
-def overdue_cases(now: dt.datetime) -> QuerySet[Case]:
-    """Open for longer than CASE_DWELL_HOURS: to be alerted about."""
-    before = now - dt.timedelta(hours=settings.CASE_DWELL_HOURS)
-    return Case.objects.filter(ended_at=None, opened_at__lt=before).select_related("node", "card").order_by("opened_at")
-
-
-def overdue_holds(now: dt.datetime) -> QuerySet[Any]:
-    """The same of everything that is out, with or without a case."""
-    before = now - dt.timedelta(hours=settings.CASE_DWELL_HOURS)
-    return holds_out().filter(period__startswith__lt=before)

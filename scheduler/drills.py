@@ -30,7 +30,7 @@ from ledger.zones import zones_of
 from scheduler import drill_alerts, drill_probe, drill_verdict
 from scheduler.drill_probe import Found
 from scheduler.drill_rows import OPEN_DRILLS, AvoidedBy, Drill, DrillState, DrillVerdict
-from scheduler.wake import ring, wake_after_commit
+from scheduler.wake import wake_after_commit
 
 log = logging.getLogger(__name__)
 TASK: Final = "scheduler.drills"
@@ -384,7 +384,3 @@ STEPS: Final[Mapping[DrillState, Callable[[Drill], bool]]] = {
     DrillState.OUT: measure,
     DrillState.RETURNING: follow_return,
 }
-
-
-def wake() -> None:
-    ring(TASK)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q, QuerySet
 
 from ledger import case_steps, cases
 from ledger.acts import Act
@@ -32,7 +33,7 @@ def advance_all() -> dict[str, Any]:
     """Returns counts for the task's record."""
     counts: Counter[str] = Counter()
     counts["simulated"] = _answer_simulated()
-    for pk in Case.objects.filter(ended_at=None).order_by("pk").values_list("pk", flat=True):
+    for pk in list(_moving().values_list("pk", flat=True)):
         try:
             counts[case_steps.advance(pk)] += 1
         except Exception:
@@ -41,6 +42,14 @@ def advance_all() -> dict[str, Any]:
     if counts[CaseState.RETURNED]:
         ring(TICK)
     return {name: count for name, count in counts.items() if count}
+
+
+def _moving() -> QuerySet[Case]:
+    """Open cases that may go on by themselves; not those that wait for a person, unless somebody ended their hold."""
+    by_person = Q(state__in=(CaseState.PASSED, CaseState.FAILED)) | Q(
+        state=CaseState.NEEDED, need__in=(Need.INSPECTION, Need.REPLACEMENT), done_at=None
+    )
+    return Case.objects.filter(ended_at=None).exclude(by_person, hold__period__upper_inf=True).order_by("pk")
 
 
 def release(*, case_id: int, act: Act) -> Case:

@@ -69,8 +69,8 @@ def drill_list(request: HttpRequest) -> HttpResponseBase:
     table = Table(request, "drills", COLUMNS, visible_drills(user), order=("-pk",))
     if (file := table.export()) is not None:
         return file
-    due = drill_due.zones_due(database_now())
-    seen = due if user.sees_everything else [one for one in due if one.zone.pk in user.operated_zones]
+    due = drill_due.places_due(database_now())
+    seen = due if user.sees_everything else [one for one in due if one.zone_id in user.operated_zones]
     context = {"t": table.context(), "due": seen, "form": PlaceForm(), "may_plan": user.operates_somewhere}
     return render(request, "health/drills/list.html", context)
 
