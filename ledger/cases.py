@@ -65,7 +65,8 @@ def open_inside(
         opened_at=now,
     )
     after = {"node": node.hostname, "card": card.uuid if card else None, "need": str(need), "by_hand": by_hand}
-    audit.record(actor=None, via="task", verb="case.opened", target=case, after=after | {"rule": rule}, at=now)
+    after |= {"rule": rule, "why": "taken out", "state": str(case.state)}
+    audit.record(actor=None, via="task", verb="case.opened", target=case, after=after, at=now)
     return case
 
 

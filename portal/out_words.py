@@ -90,6 +90,40 @@ WHY: Final[Mapping[str, Text]] = {  # as scheduler.drill_verdict says it
     "it was not tested": _("it was not tested"),
     "it did not come to that": _("it did not come to that"),
 }
+# What ledger.cases, ledger.case_steps and scheduler.drills say of a step. What follows a colon is not translated.
+STORY: Final[Mapping[str, Text]] = {
+    "taken out": _("taken out"),
+    "no work is on it": _("no work is on it"),
+    "nothing but a test is needed": _("nothing but a test is needed"),
+    "a reset is ordered": _("a reset is ordered"),
+    "no card to reset": _("no card to reset"),
+    "reset": _("it was reset"),
+    "to be tested": _("to be tested"),
+    "there is no card to test": _("there is no card to test"),
+    "the test passed": _("the test passed"),
+    "the test passed; a person releases it": _("the test passed; a person releases it"),
+    "there is no card to test; a person releases it": _("there is no card to test; a person releases it"),
+    "a new fault was counted": _("a new fault was counted"),
+    "its hold was ended by hand": _("its hold was ended by hand"),
+    "its hold had ended": _("its hold had ended"),
+    "its hold had ended by a rule; held again": _("its hold had ended by a rule; held again"),
+    "work is on it": _("work is on it"),
+    "it is out of the pool already": _("it is out of the pool already"),
+    "it sits elsewhere now": _("it sits elsewhere now"),
+    "it has left the fleet": _("it has left the fleet"),
+    "a fault was counted on it meanwhile; its case goes on": _("a fault was counted on it meanwhile; its case goes on"),
+}
+PREFIXES: Final[Mapping[str, Text]] = {
+    "the test failed: ": _("the test failed: "),
+    "the reset failed: ": _("the reset failed: "),
+    "the test passed, but this still stands: ": _("the test passed, but this still stands: "),
+    "to be tested again: ": _("to be tested again: "),
+    "its drill was aborted: ": _("its drill was aborted: "),
+    "done: ": _("done: "),
+    "it stays out: ": _("it stays out: "),
+    "rebooted: ": _("rebooted: "),
+    "the card moved to ": _("the card moved to "),
+}
 TABLES: Final[Mapping[str, Mapping[str, Look]]] = {
     "case": CASES,
     "drill": DRILLS,
@@ -108,6 +142,17 @@ WORDS: Final[Mapping[str, Mapping[str, Text]]] = {
 
 def look(table: str, word: str) -> Look:
     return TABLES[table].get(word, Look(word))
+
+
+def told(text: str) -> str:
+    """What is said of a step, in the reader's language as far as it is ours; the words of people and agents as they
+    are."""
+    if text in STORY:
+        return str(STORY[text])
+    for prefix, translated in PREFIXES.items():
+        if text.startswith(prefix):
+            return f"{translated}{told(text.removeprefix(prefix))}"
+    return text
 
 
 def word(table: str, value: str) -> Text:

@@ -55,7 +55,7 @@ def _due(kind: str, now: dt.datetime) -> Iterator[Due]:
         zone = zones.get(place)
         days = (now - (ended or first)).total_seconds() / DAY_S
         name, title = (zone.slug, zone.title) if zone else (place, place)
-        yield Due(kind, name, title, zone and zone.pk, simulated, ended, days, settings.DRILL_EVERY_DAYS)
+        yield Due(kind, name, title, zone.pk if zone else None, simulated, ended, days, settings.DRILL_EVERY_DAYS)
 
 
 def _last(kind: str) -> dict[tuple[int | str, bool], dt.datetime]:

@@ -25,6 +25,11 @@ def out_word(table: str, value: str) -> Text:
 
 
 @register.filter
+def told(text: str | None) -> str:
+    return out_words.told(text or "")
+
+
+@register.filter
 def seconds(value: float | None) -> str:
     """Measured seconds: two decimals below ten, one below a hundred."""
     if value is None:

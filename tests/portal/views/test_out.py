@@ -12,7 +12,7 @@ from ledger import odd_grants
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.inventory import place_hold
-from ledger.models import Card, Case, Hold, User
+from ledger.models import AuditEvent, Card, Case, Hold, User
 from ledger.vocabulary import CaseState, HoldKind, Need
 from portal import out_words, sudo
 from scheduler import drills, service
@@ -195,6 +195,24 @@ class TestDrills:
         ended = caller.post(f"health/drills/{told['id']}/abort/", {"reason": "enough"}).json()
         assert ended["verdict"] == "aborted"
         assert caller.get("health/drills/").json()["results"][0]["verdict"] == "aborted"
+
+
+@pytest.mark.django_db
+def test_every_step_of_a_case_is_told_in_the_readers_language(people: dict[str, User], settings: Any) -> None:
+    """Whatever a case and a drill say of themselves has its words here."""
+    settings.SIMULATED_SERVICE_S = 0
+    factories.node("n1", cards=3)
+    out.case(card(), need=Need.REBOOT)
+    out.case(Card.objects.get(uuid="n1-card-1"), need=Need.RESET, by_hand=True)
+    drills.plan_drill(card=Card.objects.get(uuid="n1-card-2"), act=out.operator("drill"))
+    for _ in range(5):
+        drills.advance_all()
+        service.advance_all()
+    said = set(AuditEvent.objects.filter(target_type="case").values_list("after__why", flat=True))
+    assert len(said) > 6
+    known = {*out_words.STORY}
+    left = {why for why in said if why not in known and not why.startswith((*out_words.PREFIXES, "drill "))}
+    assert left == set()
 
 
 def test_every_word_has_its_label() -> None:
