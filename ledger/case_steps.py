@@ -82,13 +82,32 @@ def _moved(case: Case, card: Card, now: dt.datetime) -> bool:
 
 
 def _waiting(case: Case, now: dt.datetime) -> bool:
+    if _partly_out(case) and case.done_at is None:
+        cases.move_inside(case, CaseState.NEEDED, "single cards of it go on being given out", now)
+        return True
     if cases.is_busy(case):
         return False
     cases.move_inside(case, CaseState.NEEDED, "no work is on it", now, idle_at=now)
     return True
 
 
+def _partly_out(case: Case) -> bool:
+    """Whether its hold leaves it open to some new work, as one for links does: then it may never be idle."""
+    return case.hold.kind not in (HoldKind.FAULT, HoldKind.DRILL)
+
+
+def _take_out_wholly(case: Case, now: dt.datetime) -> bool:
+    """For its test nothing new is to come on it."""
+    place: dict[str, Any] = {"card": case.card} if case.card is not None else {"node": case.node}
+    why = "out for the test of what was done"
+    hold = hold_inside(kind=HoldKind.FAULT, reason=why, actor=None, via="task", rule=case.rule, **place)
+    cases.begin_again_inside(case, why, now, done_at=case.done_at, hold=Hold.objects.get(pk=hold.pk))
+    return True
+
+
 def _needed(case: Case, now: dt.datetime) -> bool:
+    if case.done_at is not None and _partly_out(case):
+        return _take_out_wholly(case, now)
     if case.done_at is not None:
         cases.move_inside(case, CaseState.TESTING, "to be tested", now)
         return True

@@ -93,6 +93,8 @@ WHY: Final[Mapping[str, Text]] = {  # as scheduler.drill_verdict says it
 # What ledger.cases, ledger.case_steps and scheduler.drills say of a step. What follows a colon is not translated.
 STORY: Final[Mapping[str, Text]] = {
     "taken out": _("taken out"),
+    "single cards of it go on being given out": _("single cards of it go on being given out"),
+    "out for the test of what was done": _("out for the test of what was done"),
     "no work is on it": _("no work is on it"),
     "nothing but a test is needed": _("nothing but a test is needed"),
     "a reset is ordered": _("a reset is ordered"),

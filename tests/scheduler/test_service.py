@@ -275,6 +275,24 @@ class TestWhatComesBetween:
         assert look(case)[0] == CaseState.NEEDED
         assert AgentOrder.objects.get(ended_at=None).node == other
 
+    def test_what_is_only_partly_out_is_inspected_with_work_on_it_and_tested_without(self) -> None:
+        flow.world(cards=1)
+        job = factories.job()
+        flow.start(job)
+        card = Card.objects.get()
+        kind = getattr(HoldKind, "LINK", HoldKind.MAINTENANCE)
+        case = out.case(card, need=Need.INSPECTION, by_hand=True, action=HealthAction.NO_GANG, kind=kind)
+        assert look(case)[0] == CaseState.NEEDED
+        cases.mark_done(case_id=case.pk, act=out.operator("cable was seated anew"))
+        assert look(case)[0] == CaseState.WAITING
+        assert case.hold.kind == HoldKind.FAULT
+        flow.finish(job)
+        for _ in range(3):
+            look(case)
+        assert case.state == CaseState.PASSED
+        cases.release(case_id=case.pk, act=out.operator("links are up"))
+        assert not is_held(card)
+
     def test_a_scrapped_card_leaves_its_seat_and_stays_held(self, card: Card, node: Node) -> None:
         case = out.case(card, need=Need.REPLACEMENT)
         cases.scrap(case_id=case.pk, act=out.operator("sent back"))
