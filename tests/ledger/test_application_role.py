@@ -31,6 +31,7 @@ from scheduler.models import TaskRun
 from scheduler.policy import Scope, Terms
 from tests import factories
 from tests.ledger.raw import run
+from tests.scheduler import out
 
 pytestmark = [pytest.mark.django_db, pytest.mark.breaks_books]
 ROLE = "gpu_commons_app"
@@ -142,8 +143,11 @@ def test_the_application_sets_a_policy_and_withdraws_it(application: None) -> No
     assert factories.job().priority == 0
 
 
-def test_the_application_makes_a_drill_and_brings_the_place_back(application: None, settings: Any) -> None:
+def test_the_application_makes_a_drill_and_brings_the_place_back(
+    application: None, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings.SIMULATED_SERVICE_S = 0
+    out.without_alerts(monkeypatch)
     drill = drills.plan_drill(
         node=Node.objects.get(), act=Act(factories.user("operator", SiteRole.OPERATOR), "test", "drill")
     )

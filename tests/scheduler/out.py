@@ -5,22 +5,22 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+import pytest
 from django.db import transaction
 from django.db.models import F
 
-from ledger import cases, faults, inventory
+from ledger import cases, inventory
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.models import AgentOrder, Card, Case, Fault, Node, NodeBoot
-from ledger.vocabulary import FaultKind, HealthAction, HoldKind, Need
+from ledger.vocabulary import FaultKind, HealthAction, HoldKind, Need, SiteRole
+from scheduler import drill_alerts
 from tests import factories
 
 RULE = "health/1"
 
 
 def operator(reason: str = "looked at it") -> Act:
-    from ledger.vocabulary import SiteRole
-
     return Act(factories.user("operator", SiteRole.OPERATOR), "test", reason)
 
 
@@ -47,12 +47,15 @@ def case(
 
 
 def fault_of(card: Card, kind: FaultKind = FaultKind.XID, code: int | None = 62) -> Fault:
-    node = Node.objects.get(seats__card=card, seats__period__upper_inf=True)
-    with transaction.atomic():
-        inventory.lock_node(node.pk)
-        found = faults.count_inside(node=node, card=card, kind=kind, code=code, now=database_now())
-    assert found is not None
-    return found
+    """As it was counted, before anything is done about it."""
+    node, now = Node.objects.get(seats__card=card, seats__period__upper_inf=True), database_now()
+    return Fault.objects.create(node=node, card=card, kind=kind, code=code, first_seen=now, last_seen=now)
+
+
+def without_alerts(patch: pytest.MonkeyPatch) -> None:
+    """No alert tells of drills, on no channel."""
+    patch.setattr(drill_alerts, "deliveries", lambda hold_id: [])
+    patch.setattr(drill_alerts, "awaited", lambda hold_id: frozenset())
 
 
 def tell(*, ok: bool = True, detail: str = "done", node: Node | None = None) -> list[str]:

@@ -19,8 +19,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
-def world(settings: Any) -> None:
+def world(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.SIMULATED_SERVICE_S = 0
+    out.without_alerts(monkeypatch)
     factories.constant_rows()
     snapshot.forget()
     flow.world(cards=3)

@@ -44,7 +44,7 @@ class Alerts:
 
 
 @pytest.fixture
-def alerts(monkeypatch: pytest.MonkeyPatch) -> Alerts:
+def alerts(world: None, monkeypatch: pytest.MonkeyPatch) -> Alerts:
     found = Alerts()
     monkeypatch.setattr(drill_alerts, "deliveries", found.deliveries)
     monkeypatch.setattr(drill_alerts, "awaited", lambda hold_id: found.channels)
@@ -52,8 +52,9 @@ def alerts(monkeypatch: pytest.MonkeyPatch) -> Alerts:
 
 
 @pytest.fixture(autouse=True)
-def world(settings: Any) -> None:
+def world(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.SIMULATED_SERVICE_S = 0
+    out.without_alerts(monkeypatch)
     flow.world(nodes=2, cards=2)
 
 

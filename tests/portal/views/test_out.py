@@ -124,8 +124,11 @@ class TestTheCase:
 
 
 class TestDrills:
-    def test_from_the_page_with_preview_to_the_verdict(self, operator: Client, people: Any, settings: Any) -> None:
+    def test_from_the_page_with_preview_to_the_verdict(
+        self, operator: Client, people: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         settings.SIMULATED_SERVICE_S = 0
+        out.without_alerts(monkeypatch)
         factories.node("n1", cards=2)
         preview = text(operator.get("/health/drills/new/?place=n1-card-0"))
         assert "Preview: nothing has changed yet." in preview
@@ -198,9 +201,12 @@ class TestDrills:
 
 
 @pytest.mark.django_db
-def test_every_step_of_a_case_is_told_in_the_readers_language(people: dict[str, User], settings: Any) -> None:
+def test_every_step_of_a_case_is_told_in_the_readers_language(
+    people: dict[str, User], settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever a case and a drill say of themselves has its words here."""
     settings.SIMULATED_SERVICE_S = 0
+    out.without_alerts(monkeypatch)
     factories.node("n1", cards=3)
     out.case(card(), need=Need.REBOOT)
     out.case(Card.objects.get(uuid="n1-card-1"), need=Need.RESET, by_hand=True)
