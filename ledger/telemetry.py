@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from django.db import connection, transaction
 
-from ledger import faults, quality, samples, states
+from ledger import cases, faults, quality, samples, states
 from ledger.models import Card, Node
 from ledger.quality import Tally
 from ledger.vocabulary import FaultKind, QualityKind
@@ -119,6 +119,7 @@ def ingest(node: Node, report: Mapping[str, Any]) -> Receipt:
 def _take_in(work: _Work) -> Receipt:
     report = work.report
     _find_cards(work)
+    cases.take_results_inside(work.node, report.get("results", ()), work.now)
     counted = _count_faults(work.node, report["faults"], work.now)
     earlier = report.get("earlier", ())
     boot, newest, fresh, last = _boot(work, [report["sequence"], *(part["sequence"] for part in earlier)])

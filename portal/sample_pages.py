@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from django.urls import NoReverseMatch, URLPattern, reverse
 
-from ledger import odd_grants
+from ledger import dwell, odd_grants
 from ledger.models import (
     AuditEvent,
     Card,
@@ -24,6 +24,7 @@ from ledger.models import (
     Zone,
 )
 from ledger.vocabulary import ProjectRole, ProjectState, SiteRole
+from scheduler.drill_rows import Drill
 from scheduler.models import ZonePlan
 from scheduler.policy_rows import JobPolicy
 
@@ -149,6 +150,15 @@ def _right(user: User) -> int | None:
     return odd_grants.in_force().order_by("-pk").values_list("pk", flat=True).first()
 
 
+def _case(user: User) -> int | None:
+    """An open one, if there is one."""
+    return dwell.visible_cases(user).order_by("-ended_at", "-pk").values_list("pk", flat=True).first()
+
+
+def _drill(user: User) -> int | None:
+    return Drill.objects.order_by("-pk").values_list("pk", flat=True).first() if user.sees_everything else None
+
+
 def _audited(field: str) -> Callable[[User], Any]:
     def pick(_user: User) -> Any:
         return AuditEvent.objects.order_by("-pk").values_list(field, flat=True).first()
@@ -164,6 +174,8 @@ SAMPLES: Final[dict[str, Callable[[User], Any]]] = {
     "reclaim.slug": _ending,
     "receipt.pk": _receipt,
     "right.pk": _right,
+    "case.pk": _case,
+    "drill.pk": _drill,
     "quota.slug": _project,
     "department.slug": _department,
     "hostname": _hostname,

@@ -217,6 +217,8 @@ CELERY_TASK_ROUTES = {
     "scheduler.reclaim": {"queue": "books"},
     "scheduler.tell": {"queue": "books"},
     "scheduler.drain_quota": {"queue": "inventory"},
+    "scheduler.service": {"queue": "health"},
+    "scheduler.drills": {"queue": "health"},
     "ledger.copy_samples": {"queue": "health"},
     "ledger.sum_up_hours": {"queue": "health"},
     "ledger.drop_old_samples": {"queue": "health"},
@@ -243,6 +245,8 @@ CELERY_BEAT_SCHEDULE = {
     "reclaim": every(10, "scheduler.reclaim"),
     "tell": every(10, "scheduler.tell"),
     "drain-quota": every(30, "scheduler.drain_quota"),
+    "service": every(2, "scheduler.service"),
+    "drills": every(2, "scheduler.drills"),
     "copy-samples": every(2, "ledger.copy_samples"),
     "sum-up-hours": every(300, "ledger.sum_up_hours"),
     "drop-old-samples": every(3600, "ledger.drop_old_samples"),
@@ -272,6 +276,18 @@ DEFAULT_FROM_EMAIL = SERVER_EMAIL = env.text("EMAIL_FROM", "gpu-commons@localhos
 # How long what agents tell of cards is kept: each sample, and the hours that they are summed up to.
 SAMPLES_KEPT_DAYS = env.integer("SAMPLES_KEPT_DAYS", 14, at_least=2)
 SAMPLE_HOURS_KEPT_DAYS = env.integer("SAMPLE_HOURS_KEPT_DAYS", 400, at_least=2)
+
+# The return to service of what was taken out for its health.
+CASE_DWELL_HOURS = env.number("CASE_DWELL_HOURS", 24.0)  # what is out for longer is marked
+BURN_IN_TIMEOUT_S = env.integer("BURN_IN_TIMEOUT_S", 900, at_least=1)  # what an agent has for the test of one card
+RESET_TIMEOUT_S = env.integer("RESET_TIMEOUT_S", 300, at_least=1)
+SIMULATED_SERVICE_S = env.number("SIMULATED_SERVICE_S", 2.0)  # what tests, resets and reboots take on simulated nodes
+# Drills: what each step may take, and how often each zone is to have one.
+DRILL_HOLD_S = env.number("DRILL_HOLD_S", 5.0)  # from the start until it is held
+DRILL_AVOID_S = env.number("DRILL_AVOID_S", 10.0)  # from the hold until placing avoids it
+DRILL_ALERT_S = env.number("DRILL_ALERT_S", 120.0)  # from the hold until the alert is out, on each channel
+DRILL_RETURN_S = env.number("DRILL_RETURN_S", 3600.0)  # from the hold until it is back
+DRILL_EVERY_DAYS = env.number("DRILL_EVERY_DAYS", 90.0)
 
 FAIR_SHARE_HALF_LIFE_HOURS = env.number("FAIR_SHARE_HALF_LIFE_HOURS", 168.0)  # after which usage counts half
 # Work that is stopped so that others get what they are guaranteed, or for a higher tier.

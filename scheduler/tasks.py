@@ -16,10 +16,12 @@ from ledger.clock import database_now
 from scheduler import (
     commands,
     draining,
+    drills,
     observing,
     placing,
     reclaim,
     reconcile,
+    service,
     snapshot,
     telling,
     workload,
@@ -33,6 +35,7 @@ log = logging.getLogger(__name__)
 OBSERVE_LOCK, INVENTORY_LOCK, RECONCILE_LOCK, ZONES_LOCK = 7_130_003, 7_130_004, 7_130_005, 7_130_006
 LEARN_LOCK, RECLAIM_LOCK = 7_130_007, 7_130_008
 DRAIN_LOCK = 7_130_011
+SERVICE_LOCK, DRILLS_LOCK = 7_130_021, 7_130_022
 
 
 def recorded(name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -96,6 +99,16 @@ def reconcile_all() -> dict[str, Any]:
 @shared_task(name="scheduler.drain_quota")
 def drain_quota() -> dict[str, Any]:
     return recorded("scheduler.drain_quota", _alone(DRAIN_LOCK, draining.drain_all))
+
+
+@shared_task(name="scheduler.service")
+def bring_back() -> dict[str, Any]:
+    return recorded("scheduler.service", _alone(SERVICE_LOCK, service.advance_all))
+
+
+@shared_task(name="scheduler.drills")
+def run_drills() -> dict[str, Any]:
+    return recorded("scheduler.drills", _alone(DRILLS_LOCK, drills.advance_all))
 
 
 @shared_task(name="scheduler.zones")

@@ -12,7 +12,7 @@ from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ledger import quality, telemetry
+from ledger import cases, quality, telemetry
 from ledger.models import Node
 from ledger.telemetry import Receipt
 from ledger.vocabulary import QualityKind
@@ -52,7 +52,9 @@ class AgentReports(Reading):
         receipt = telemetry.ingest(node, report)
         if receipt.faults:
             ring("scheduler.health")
-        return Response(_answer(receipt))
+        if report["results"]:
+            ring("scheduler.service")
+        return Response(_answer(receipt) | _asked(node))
 
     def handle_exception(self, exc: Exception) -> Response:
         response = super().handle_exception(exc)
@@ -70,6 +72,12 @@ def _answer(receipt: Receipt) -> dict[str, Any]:
     if receipt.set_aside:
         answer["set_aside"] = [{"card": one.card, "field": one.field, "value": one.value} for one in receipt.set_aside]
     return answer
+
+
+def _asked(node: Node) -> dict[str, Any]:
+    """What the agent is to carry out; most reports are answered with nothing of that."""
+    found = cases.orders_of(node)
+    return {"orders": found} if found else {}
 
 
 def _count_refused(request: Request, error: Exception, answered: int) -> None:

@@ -23,6 +23,19 @@ def for_site_roles(view: View) -> View:
     return signed_in(inner)
 
 
+def for_watchers_of_machines(view: View) -> View:
+    """The site roles, and who operates a zone; which machines they see the view asks."""
+
+    @wraps(view)
+    def inner(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        user = viewer(request)
+        if not user.sees_everything and not user.operates_somewhere:
+            raise PermissionDenied
+        return view(request, *args, **kwargs)
+
+    return signed_in(inner)
+
+
 def for_operators_of_machines(view: View) -> View:
     """Operators and administrators, and who operates a zone; which machines are theirs the view asks."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
+from typing import Any
 
 import pytest
 from django.db import ProgrammingError, transaction
@@ -13,12 +14,24 @@ from ledger import audit, inventory, people
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.models import AuditEvent, Hold, Job, Node, Project, Receipt
-from ledger.vocabulary import HoldKind, JobState, Resource
-from scheduler import commands, observing, placing, policy_changes, queue, reclaim, reconcile, telling
+from ledger.vocabulary import HoldKind, JobState, Resource, SiteRole
+from scheduler import (
+    commands,
+    drills,
+    observing,
+    placing,
+    policy_changes,
+    queue,
+    reclaim,
+    reconcile,
+    service,
+    telling,
+)
 from scheduler.models import TaskRun
 from scheduler.policy import Scope, Terms
 from tests import factories
 from tests.ledger.raw import run
+from tests.scheduler import out
 
 pytestmark = [pytest.mark.django_db, pytest.mark.breaks_books]
 ROLE = "gpu_commons_app"
@@ -46,6 +59,9 @@ NEVER_DELETED = [
     "scheduler_policyuse",
     "ledger_oddgrant",
     "ledger_letter",
+    "ledger_case",
+    "ledger_agentorder",
+    "scheduler_drill",
 ]
 FORBIDDEN = [
     *(f"{verb} {table}" for table in NEVER_DELETED for verb in ("DELETE FROM", "TRUNCATE")),
@@ -125,6 +141,21 @@ def test_the_application_sets_a_policy_and_withdraws_it(application: None) -> No
     assert factories.job().priority == 2
     policy_changes.withdraw(scope=Scope(), act=act)
     assert factories.job().priority == 0
+
+
+def test_the_application_makes_a_drill_and_brings_the_place_back(
+    application: None, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.SIMULATED_SERVICE_S = 0
+    out.without_alerts(monkeypatch)
+    drill = drills.plan_drill(
+        node=Node.objects.get(), act=Act(factories.user("operator", SiteRole.OPERATOR), "test", "drill")
+    )
+    for _ in range(4):
+        drills.advance_all()
+        service.advance_all()
+    drill.refresh_from_db()
+    assert (drill.verdict, drill.case.state) == ("partly", "returned")
 
 
 def test_the_application_does_its_other_writing(application: None) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from ledger import requests
+from django.db import transaction
+
+from ledger import cases as ledger_cases
+from ledger import inventory, requests
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.invitations import invite
-from ledger.models import Department, OddGrant, Project, User
-from ledger.vocabulary import OddGrantKind, ProjectRole, RequestKind
+from ledger.models import Card, Department, Hold, OddGrant, Project, User
+from ledger.vocabulary import HealthAction, HoldKind, Need, OddGrantKind, ProjectRole, RequestKind
+from scheduler import drills
 from scheduler.policy import Scope, Terms
 from scheduler.policy_changes import put_version
 from tests import factories
@@ -71,7 +75,27 @@ def projects(people: dict[str, User]) -> dict[str, dict[str, Any]]:
         scope, rule = Scope(Project.objects.get(slug=slugs[which]).pk), Act(people["admin"], "test", "as agreed")
         policies[which] = put_version(scope=scope, terms=Terms(priority_most=100), act=rule).policy_id
     found["policy"] = policies
+    found |= _out(people["operator"])
     return found | {"reclaim": slugs, "person": names, "quota": slugs, "department": departments}
+
+
+def _out(operator: User) -> dict[str, dict[str, Any]]:
+    """A case and a drill that have not ended, on a node of their own."""
+    node = factories.node("out-1", cards=2)
+    cards = list(Card.objects.filter(seats__node=node).order_by("pk"))
+    drill = drills.plan_drill(card=cards[0], act=Act(operator, "test", "drill"))
+    with transaction.atomic():
+        hold = inventory.hold_inside(kind=HoldKind.FAULT, reason="XID 62", actor=None, via="task", card=cards[1])
+        case = ledger_cases.open_inside(
+            node=node,
+            card=cards[1],
+            hold=Hold.objects.get(pk=hold.pk),
+            need=Need.RESET,
+            by_hand=False,
+            action=HealthAction.RESET,
+            now=database_now(),
+        )
+    return {"case": {"own": case.pk, "none": NOWHERE_ID}, "drill": {"own": drill.pk, "none": NOWHERE_ID}}
 
 
 def in_a_week() -> dt.date:

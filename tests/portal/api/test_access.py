@@ -44,6 +44,9 @@ BODIES: dict[str, dict[str, Any]] = {
     "request-comments": {"text": "test"},
     "policies": {"priority_most": 5, "reason": "test"},
     "policies-preview": {"priority_most": 5},
+    "case-acts": {"act": "test", "reason": "test"},
+    "drills": {"node": "n1", "reason": "test"},
+    "drill-abort": {"reason": "test"},
     "rights": {
         "user": "guest of other",
         "department": "research",

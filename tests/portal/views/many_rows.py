@@ -16,10 +16,12 @@ from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.inventory import place_hold
 from ledger.models import (
+    AgentOrder,
     Attempt,
     AuditEvent,
     AuditSeal,
     Card,
+    Case,
     Department,
     DepartmentCeiling,
     Fault,
@@ -42,6 +44,7 @@ from ledger.models import (
 from ledger.people import create_token
 from ledger.vocabulary import Account, FaultKind, Form, HoldKind, OddGrantKind, ProjectRole, RequestKind, Resource
 from scheduler import commands, observing, placing, queue, queue_control, reclaim
+from scheduler.drill_rows import Drill
 from scheduler.models import (
     Drift,
     Preemption,
@@ -79,6 +82,7 @@ class Rows:
         for n in numbers:
             self._people(n)
             self._machines(n)
+            self._out(n)
         self._jobs(numbers)
         self._around_one_object(numbers)
         for n in numbers:
@@ -193,6 +197,26 @@ class Rows:
         about = {"kind": OddGrantKind.AUDITOR, "department": research, "reason": "test", "by": self.people["manager"]}
         for reader in self.readers:
             OddGrant.objects.create(user=reader, period=(over - dt.timedelta(hours=9), over), **about)
+
+    def _out(self, n: int) -> None:
+        """Of one card, case upon case: the open one has order upon order. And drills."""
+        node, now, by = Node.objects.get(hostname="held-0"), database_now(), self.people["operator"]
+        card = Card.objects.get(uuid="held-0-card-0")
+        hold = Hold.objects.get(card=card, period__upper_inf=True)
+        about = {"node": node, "card": card, "hold": hold, "need": "reset", "by_hand": True, "opened_at": now}
+        found = Case.objects.filter(state="needed").first() or Case.objects.create(
+            **about, state="needed", action="rma"
+        )
+        Case.objects.create(**about, state="aborted", ended_at=now)
+        NodeBoot.objects.create(node=node, boot_id=f"since-{n}", first_seen=database_now())
+        Fault.objects.create(node=node, card=card, kind=FaultKind.XID, code=n, first_seen=now, last_seen=now)
+        AgentOrder.objects.create(node=node, card=card, kind="reset", issued_at=now, case=found)
+        audit.record(actor=by, via="test", verb="case.reset", target=found, after={"why": "x"})
+        other = Card.objects.get(uuid=f"held-{n}-card-1")
+        drill = {"node": node, "by": by, "reason": "drill", "planned_at": now, "due_at": now, "drain": False}
+        drill |= {name: 1.0 for name in ("hold_target_s", "avoid_target_s", "alert_target_s", "return_target_s")}
+        Drill.objects.create(**drill, card=other, zone=factories.zone(f"home-{n}"), simulated=False)
+        audit.record(actor=by, via="test", verb="drill.planned", target=drill_row())
 
     # -- work ----------------------------------------------------------------------------------------------------------
 
@@ -332,6 +356,15 @@ def _report(hostname: str) -> dict[str, Any]:
 
 def gang() -> Job:
     return Job.objects.filter(name="gang").latest("pk")
+
+
+def case() -> Case:
+    """The one that is open."""
+    return Case.objects.get(ended_at=None, action="rma")
+
+
+def drill_row() -> Drill:
+    return Drill.objects.order_by("pk")[0]
 
 
 def policy() -> JobPolicy:

@@ -72,6 +72,11 @@ BODIES: dict[str, dict[str, str]] = {
         "reason": "test",
     },
     "right-withdraw": {"reason": "test"},
+    "case-done": {"reason": "test"},
+    "case-test": {"reason": "test"},
+    "case-release": {"reason": "test"},
+    "case-scrap": {"reason": "test"},
+    "drill-abort": {"reason": "test"},
     "departments": {"slug": "another", "title": "Another"},
     "department-change": {"what": "rename", "title": "Renamed"},
 }

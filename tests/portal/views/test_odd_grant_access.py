@@ -37,6 +37,9 @@ DEPARTMENTAL = {
     *("balance", "what", "department", "policies", "policy"),
 }
 OPENED = {"departments", "reclaim", "department", "department-change"}  # to auditors of a department, cut to their part
+# what is out of the pool and drills, which they see and act on in their zone
+OUT = {"out", "case", "case-done", "case-test", "case-release", "case-scrap", "case-acts"}
+OUT |= {"drills", "drills-new", "drill", "drill-abort"}
 MACHINES = {"nodes-hold", "nodes-drain", "nodes-return", "cards-hold", "cards-return", "holds", "hold-end"}
 
 
@@ -55,7 +58,7 @@ def of_auditor(row: Row) -> str:
 
 def of_operator(row: Row) -> str:
     """Of the zone in which n1 and its card are, and over which the rights of the matrix are."""
-    return row["operator"] if row["name"] in (*MACHINES, "right", "right-withdraw") else _stranger(row)
+    return row["operator"] if row["name"] in (*MACHINES, *OUT, "right", "right-withdraw") else _stranger(row)
 
 
 _ASKING = MACHINES - {"holds", "hold-end"}  # previews, which name what they are about
@@ -68,6 +71,8 @@ def of_operator_elsewhere(row: Row) -> str:
         return row["operator"]
     if row["name"] in ("holds", "hold-end") and row["object"] == "none" and row["method"] == "POST":
         return row["operator"]  # nothing is there, which everybody sees in the lists of machines
+    if row["name"] in OUT and (row["name"], row["method"]) != ("drills", "POST"):
+        return row["operator"] if row["object"] == "-" else "404"  # lists, cut to their zone
     return _stranger(row)
 
 

@@ -69,6 +69,8 @@ OBJECTS: dict[str, Callable[[], list[Any]]] = {
     "quota-project": lambda: ["vision"],
     "department": lambda: ["research"],
     "policy": lambda: [many_rows.policy().pk],
+    "case": lambda: [many_rows.case().pk],
+    "drill": lambda: [many_rows.drill_row().pk],
     "right": lambda: [OddGrant.objects.filter(user__username="researcher").latest("pk").pk],
 }
 
@@ -126,6 +128,9 @@ VARIANTS: dict[str, dict[str, Callable[[], str]]] = {
     "commands": {"file": _file},
     "audit": {"file": _file},
     "audit-object": {"file": _file},
+    "out": {"file": _file, "late": lambda: "late=on"},
+    "drills": {"file": _file},
+    "drills-new": {"place": lambda: urlencode({"place": many_rows.busiest().hostname})},
     "receipts": {"file": _file},
     "rights": {"file": _file},
     "sessions": {"file": _file},
