@@ -16,6 +16,7 @@ from ledger.clock import database_now
 from scheduler import (
     commands,
     draining,
+    health,
     observing,
     placing,
     reclaim,
@@ -32,7 +33,7 @@ from scheduler.wake import answered
 log = logging.getLogger(__name__)
 OBSERVE_LOCK, INVENTORY_LOCK, RECONCILE_LOCK, ZONES_LOCK = 7_130_003, 7_130_004, 7_130_005, 7_130_006
 LEARN_LOCK, RECLAIM_LOCK = 7_130_007, 7_130_008
-DRAIN_LOCK = 7_130_011
+DRAIN_LOCK, HEALTH_LOCK = 7_130_011, 7_130_031
 
 
 def recorded(name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -96,6 +97,11 @@ def reconcile_all() -> dict[str, Any]:
 @shared_task(name="scheduler.drain_quota")
 def drain_quota() -> dict[str, Any]:
     return recorded("scheduler.drain_quota", _alone(DRAIN_LOCK, draining.drain_all))
+
+
+@shared_task(name="scheduler.health")
+def follow_health() -> dict[str, Any]:
+    return recorded("scheduler.health", _alone(HEALTH_LOCK, health.follow_all))
 
 
 @shared_task(name="scheduler.zones")
