@@ -37,8 +37,9 @@ def respond(*, node: Node, card: Card | None, fault: Fault, now: dt.datetime) ->
         in_hand=_in_hand(node, card),
         users=frozenset(by for by in tenants.values() if by is not None),
         message=fault.message,
+        place=card.pk if card is not None else None,
     )
-    decision = decide(policy, seen, _past(policy, node, card, now))
+    decision = decide(policy, seen, _past(policy, node, now))
     hold, case = None, None
     if decision.action not in UNCHANGED:
         hold, case = _take_out(policy, decision, node, card, fault, now)
@@ -79,14 +80,13 @@ def _in_hand(node: Node, card: Card | None) -> HealthAction | None:
     return max(found, key=SEVERITY.index, default=None)
 
 
-def _past(policy: Policy, node: Node, card: Card | None, now: dt.datetime) -> list[Past]:
+def _past(policy: Policy, node: Node, now: dt.datetime) -> list[Past]:
     since = now - dt.timedelta(seconds=policy.longest_s)
     rows = HealthEvent.objects.filter(node=node, at__gt=since).order_by("-at")
     values = rows.values_list("at", "kind", "code", "action", "began", "users", "card_id")[:MOST_PAST]
-    place = None if card is None else card.pk
     return [
-        Past(at.timestamp(), kind, code, HealthAction(action), began, frozenset(users), card_id == place)
-        for at, kind, code, action, began, users, card_id in values
+        Past(at.timestamp(), kind, code, HealthAction(action), began, frozenset(users), place)
+        for at, kind, code, action, began, users, place in values
     ]
 
 

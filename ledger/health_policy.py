@@ -181,7 +181,7 @@ def _begin(site: str, policy: Policy | None, before: Policy, act: Act) -> Health
     new = HealthVersion.objects.create(
         number=1 + (HealthVersion.objects.order_by("-number").values_list("number", flat=True).first() or 0),
         site=site,
-        period=(now, None),
+        period=TimestamptzRange(now, None),
         withdrawn=policy is None,
         inspect_after=told.inspect_after,
         inspect_window_s=told.inspect_window_s,

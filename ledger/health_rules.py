@@ -91,7 +91,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """An earlier count on the same node. `same_place`: on the same card, or on the node itself as this one."""
+    """An earlier count on the same node. `place`: the card's id, None for the node itself."""
 
     at: float
     kind: str
@@ -99,7 +99,7 @@ class Past:
     action: HealthAction
     began: bool
     users: frozenset[int] = frozenset()
-    same_place: bool = True
+    place: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +125,7 @@ class Seen:
     in_hand: HealthAction | None = None
     users: frozenset[int] = frozenset()
     message: str = ""
+    place: int | None = None  # as in Past
 
 
 def name_of(kind: str, code: int | None) -> str:
@@ -172,11 +173,8 @@ def recovery(seen: Seen) -> HealthAction | None:
 
 def repeats(rule: Rule, seen: Seen, before: Iterable[Past]) -> tuple[int, str]:
     """How many times it came within the rule's window, with this one, and of what."""
-    alike = [
-        one
-        for one in before
-        if one.same_place and (one.kind, one.code) == (seen.kind, seen.code) and seen.at - one.at <= rule.window_s
-    ]
+    same = seen.kind, seen.code, seen.place
+    alike = [one for one in before if (one.kind, one.code, one.place) == same and seen.at - one.at <= rule.window_s]
     if rule.by_users:
         return len(seen.users.union(*(one.users for one in alike))), "different users"
     if rule.action in UNCHANGED:

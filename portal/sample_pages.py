@@ -13,6 +13,7 @@ from ledger.models import (
     AuditEvent,
     Card,
     Department,
+    Fault,
     Invitation,
     Job,
     Membership,
@@ -130,6 +131,13 @@ def _policy(user: User) -> int | None:
     return JobPolicy.objects.visible_to(user).order_by("pk").values_list("pk", flat=True).first()
 
 
+def _fault(user: User) -> int | None:
+    """One that an operator may still clear."""
+    if not user.operates:
+        return None
+    return Fault.objects.filter(cleared_at=None).order_by("-pk").values_list("pk", flat=True).first()
+
+
 def _ending(user: User) -> str | None:
     """A project that an admin may still extend or end."""
     if user.site_role != SiteRole.ADMIN:
@@ -161,6 +169,9 @@ SAMPLES: Final[dict[str, Callable[[User], Any]]] = {
     "queue.act": lambda _user: "hold",
     "plan.pk": _plan,
     "policy.pk": _policy,
+    "health-policy-version.number": lambda _user: 0,
+    "health-policy-put-back.number": lambda user: 0 if user.site_role == SiteRole.ADMIN else None,
+    "fault.pk": _fault,
     "reclaim.slug": _ending,
     "receipt.pk": _receipt,
     "right.pk": _right,

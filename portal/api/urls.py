@@ -6,6 +6,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from portal.api import (  # noqa: F401  the schema's extensions register themselves
     agents,
     ends,
+    health_policy,
     machines,
     policies,
     preemption_views,
@@ -49,6 +50,13 @@ urlpatterns = [
     path("books/balance/", views.Balance.as_view(), name="balance"),
     path("drift/", machines.DriftList.as_view(), name="drift"),
     path("agents/reports/", agents.AgentReports.as_view(), name="agent-reports"),
+    path("health/policy/", health_policy.HealthPolicy.as_view(), name="health-policy"),
+    path("health/policy/versions/", health_policy.HealthVersions.as_view(), name="health-policy-versions"),
+    path(
+        "health/policy/versions/<int:number>/",
+        health_policy.HealthVersionDetail.as_view(),
+        name="health-policy-version",
+    ),
     path("policies/", policies.Policies.as_view(), name="policies"),
     path("policies/effective/", policies.EffectivePolicies.as_view(), name="policies-effective"),
     path("policies/preview/", policies.PolicyPreview.as_view(), name="policies-preview"),

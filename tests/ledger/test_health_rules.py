@@ -112,7 +112,7 @@ def test_154_does_what_the_driver_asks_for(message: str, action: HealthAction) -
         (xid(13, users=frozenset({3})), [past(13, 60, A.LOG, users=frozenset({n})) for n in (1, 2)], A.DRAIN_SOFT),
         (xid(13, users=frozenset({1})), [past(13, 60, A.LOG, users=frozenset({1}))] * 9, A.LOG),
         (xid(13, users=frozenset({3})), [past(13, DAY + 1, A.LOG, users=frozenset({1, 2}))], A.LOG),
-        (xid(13, users=frozenset({3})), [past(13, 60, A.LOG, users=frozenset({1, 2}), same_place=False)], A.LOG),
+        (xid(13, users=frozenset({3})), [past(13, 60, A.LOG, users=frozenset({1, 2}), place=9)], A.LOG),
         (xid(8, users=frozenset({2})), [past(8, 60, A.LOG, users=frozenset({1}))], A.DRAIN_SOFT),
         # resets: the second within a day is a reboot, unless it is still the same incident
         (xid(119), [past(119, HOUR, A.RESET)], A.REBOOT),
@@ -120,10 +120,10 @@ def test_154_does_what_the_driver_asks_for(message: str, action: HealthAction) -
         (xid(119), [past(120, HOUR, A.RESET)], A.RESET),
         (xid(119, in_hand=A.RESET), [past(119, HOUR, A.RESET)] + [past(119, 60, A.RESET, began=False)] * 5, A.RESET),
         (xid(119, in_hand=A.REBOOT), [past(119, HOUR, A.RESET), past(119, 60, A.REBOOT)], A.REBOOT),
-        (xid(119), [past(119, HOUR, A.RESET, same_place=False)], A.RESET),
+        (xid(119), [past(119, HOUR, A.RESET, place=9)], A.RESET),
         # after two reboots of the node, wherever they came from, a person looks at it
-        (xid(119), [past(119, HOUR, A.RESET), past(79, DAY, A.REBOOT, same_place=False)], A.REBOOT),
-        (xid(119), [past(119, HOUR, A.RESET)] + [past(79, DAY, A.REBOOT, same_place=False)] * 2, A.HOLD_NODE),
+        (xid(119), [past(119, HOUR, A.RESET), past(79, DAY, A.REBOOT, place=9)], A.REBOOT),
+        (xid(119), [past(119, HOUR, A.RESET)] + [past(79, DAY, A.REBOOT, place=9)] * 2, A.HOLD_NODE),
         (xid(79), [past(79, DAY, A.REBOOT)], A.HOLD_NODE),
         (xid(79, in_hand=A.RESET), [], A.REBOOT),
         (xid(167, in_hand=A.REBOOT), [past(79, DAY, A.REBOOT), past(119, 60, A.REBOOT)], A.REBOOT),
