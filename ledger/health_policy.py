@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -73,22 +73,33 @@ def policy_of(row: HealthVersion) -> Policy:
 
 @lru_cache(32)
 def _read(pk: int, _since: dt.datetime) -> Policy:
-    row = HealthVersion.objects.get(pk=pk)
-    rules = tuple(
-        Rule(
-            FaultKind(rule.kind),
-            rule.code,
-            HealthAction(rule.action),
-            HealthAction(rule.then) if rule.then else None,
-            rule.repeats,
-            rule.window_s,
-            rule.by_users,
-            rule.by_hand,
-            rule.note,
-        )
-        for rule in HealthRule.objects.filter(version=pk).order_by("pk")
+    return policies_of(HealthVersion.objects.filter(pk=pk))[pk]
+
+
+def policies_of(rows: Iterable[HealthVersion]) -> dict[int, Policy]:
+    """Their tables by id, in one query whatever their number."""
+    by_id = {row.pk: row for row in rows}
+    rules: dict[int, list[Rule]] = {pk: [] for pk in by_id}
+    for rule in HealthRule.objects.filter(version__in=by_id).order_by("pk"):
+        rules[rule.version_id].append(_rule(rule))
+    return {
+        pk: Policy(row.number, row.site, tuple(rules[pk]), row.inspect_after, row.inspect_window_s)
+        for pk, row in by_id.items()
+    }
+
+
+def _rule(row: HealthRule) -> Rule:
+    return Rule(
+        FaultKind(row.kind),
+        row.code,
+        HealthAction(row.action),
+        HealthAction(row.then) if row.then else None,
+        row.repeats,
+        row.window_s,
+        row.by_users,
+        row.by_hand,
+        row.note,
     )
-    return Policy(row.number, row.site, rules, row.inspect_after, row.inspect_window_s)
 
 
 def numbered(number: int) -> Policy | None:

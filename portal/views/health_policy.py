@@ -72,7 +72,7 @@ def version(request: HttpRequest, number: int) -> HttpResponseBase:
         "row": row,
         "site": row.site if row else EVERY_SITE,
         "site_name": words.site_name(row.site if row else EVERY_SITE),
-        "changed": parts.past_of(row).changed if row else [],
+        "changed": parts.history(before=number, most=1)[0].changed if row else [],
         "rows": parts.table(found),
         "inspect_after": found.inspect_after,
         "inspect_h": found.inspect_window_s // 3600,

@@ -23,7 +23,8 @@ from portal.labels import Look
 
 SALT: Final = "health-policy-change"
 KEPT_FOR: Final = dt.timedelta(hours=1)
-MOST_BEFORE: Final = 50  # versions that a page shows
+MOST_BEFORE: Final = 20  # versions that a page shows
+MOST_READ: Final = 200  # versions among which the one before is looked for
 RULE, REMOVE, INSPECTION, PUT_BACK, WITHDRAW = "rule", "remove", "inspection", "put_back", "withdraw"
 
 
@@ -91,22 +92,21 @@ def _inspection(after: int, window_s: int) -> str:
     return _("after %(n)d reboots within %(h)d hours") % {"n": after, "h": window_s // 3600}
 
 
-def history(site: str | None = None) -> list[Past]:
-    """The newest first; of one site, or of all."""
+def history(before: int | None = None, most: int = MOST_BEFORE) -> list[Past]:
+    """Of all sites, the newest first; those up to a number where that is given. In two queries whatever their number."""
     rows = HealthVersion.objects.select_related("by").order_by("-number")
-    chosen = rows if site is None else rows.filter(site=site)
-    return [past_of(row) for row in chosen[:MOST_BEFORE]]
+    found = list((rows if before is None else rows.filter(number__lte=before))[: MOST_READ + most])
+    wanted = found[:most]
+    last = {
+        row.pk: next((old for old in found[at + 1 :] if old.site == row.site), None) for at, row in enumerate(wanted)
+    }
+    policies = health_policy.policies_of(row for row in {*wanted, *filter(None, last.values())} if not row.withdrawn)
+    return [Past(row, difference(_said(last[row.pk], policies), _said(row, policies))) for row in wanted]
 
 
-def past_of(row: HealthVersion) -> Past:
-    return Past(row, difference(before(row), after(row)))
-
-
-def before(row: HealthVersion) -> Policy:
-    """What the site's own policy, or else the portal's, said before this version."""
-    rows = HealthVersion.objects.filter(site=row.site, number__lt=row.number).order_by("-number")
-    last = rows.first()
-    return DEFAULT if last is None or last.withdrawn else health_policy.policy_of(last)
+def _said(row: HealthVersion | None, policies: Mapping[int, Policy]) -> Policy:
+    """What the site's own policy said with it; the portal's where it had none."""
+    return DEFAULT if row is None else policies.get(row.pk, DEFAULT)
 
 
 def after(row: HealthVersion) -> Policy:

@@ -352,7 +352,7 @@ def _report(hostname: str) -> dict[str, Any]:
     """One report of the node's agent, as the API hands it on."""
     now = database_now()
     cards = [{"uuid": f"{hostname}-card-{slot}", "slot": slot, "temperature_c": 40} for slot in range(2)]
-    fault = {"id": "boot-1:1", "kind": "xid", "code": 79, "card_uuid": cards[0]["uuid"], "at": now, "message": "gone"}
+    fault = {"id": "boot-1:1", "kind": "xid", "code": 13, "card_uuid": cards[0]["uuid"], "at": now, "message": "gone"}
     report = {"boot_id": "boot-1", "sequence": 1, "sent_at": now, "virtual": False, "node": {}, "links": []}
     return report | {"cards": cards, "faults": [fault]}
 
