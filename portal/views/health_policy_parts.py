@@ -93,7 +93,7 @@ def _inspection(after: int, window_s: int) -> str:
 
 
 def history(before: int | None = None, most: int = MOST_BEFORE) -> list[Past]:
-    """Of all sites, the newest first; those up to a number where that is given. In two queries whatever their number."""
+    """Of all sites, the newest first, those up to a number where one is given; in two queries whatever their number."""
     rows = HealthVersion.objects.select_related("by").order_by("-number")
     found = list((rows if before is None else rows.filter(number__lte=before))[: MOST_READ + most])
     wanted = found[:most]
