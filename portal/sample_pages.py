@@ -132,8 +132,8 @@ def _policy(user: User) -> int | None:
 
 
 def _fault(user: User) -> int | None:
-    """One that an operator may still clear."""
-    if not user.operates:
+    """An open one, for who sees everything."""
+    if not user.sees_everything:
         return None
     return Fault.objects.filter(cleared_at=None).order_by("-pk").values_list("pk", flat=True).first()
 

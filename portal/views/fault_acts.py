@@ -1,4 +1,6 @@
-"""Clearing a counted fault by a person: what it is, a reason, and a fresh password. Written by ledger.fault_acts."""
+"""One counted fault: what it was answered with, for who sees everything and the operators of its zone; these clear it,
+with a reason and a fresh password. Written by ledger.fault_acts.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +19,25 @@ from ledger.vocabulary import STATE_FAULTS
 from portal import health_policy_words as words
 from portal.forms import ReasonForm
 from portal.sudo import needs_sudo
-from portal.views.gate import request_id, viewer
-from portal.views.ops_gate import for_operators_of_machines
+from portal.views.gate import request_id, signed_in, viewer
 
 MOST_SHOWN = 20
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@for_operators_of_machines
-def clear(request: HttpRequest, pk: int) -> HttpResponseBase:
+@signed_in
+def fault(request: HttpRequest, pk: int) -> HttpResponseBase:
     """What was counted and what was done about it; a POST clears it."""
-    fault = Fault.objects.select_related("node", "card").filter(pk=pk).first() if pk < 2**63 else None
-    if fault is None:
-        raise Http404(_("There is no such fault."))
-    if not holds.may_hold(viewer(request), [fault.node]):
+    user = viewer(request)
+    if not (user.sees_everything or user.operates_somewhere):
         raise PermissionDenied
-    return _cleared(request, fault) if request.method == "POST" else _page(request, fault, ReasonForm())
+    found = Fault.objects.select_related("node", "card").filter(pk=pk).first() if pk < 2**63 else None
+    if found is None:
+        raise Http404(_("There is no such fault."))
+    clears = holds.may_hold(user, [found.node])
+    if not clears and (request.method == "POST" or not user.sees_everything):
+        raise PermissionDenied
+    return _cleared(request, found) if request.method == "POST" else _page(request, found, ReasonForm(), clears)
 
 
 @needs_sudo
@@ -47,10 +52,10 @@ def _cleared(request: HttpRequest, fault: Fault) -> HttpResponseBase:
         else:
             messages.success(request, _("The fault is cleared; the next one counts anew."))
             return redirect("card", fault.card.uuid) if fault.card else redirect("node", fault.node.hostname)
-    return _page(request, fault, form, status=422)
+    return _page(request, fault, form, True, status=422)
 
 
-def _page(request: HttpRequest, fault: Fault, form: ReasonForm, status: int = 200) -> HttpResponseBase:
+def _page(request: HttpRequest, fault: Fault, form: ReasonForm, clears: bool, *, status: int = 200) -> HttpResponseBase:
     answers = HealthEvent.objects.filter(fault=fault).order_by("-at", "-pk")[:MOST_SHOWN]
     context = {
         "fault": fault,
@@ -58,5 +63,6 @@ def _page(request: HttpRequest, fault: Fault, form: ReasonForm, status: int = 20
         "answers": [{"event": one, "look": words.ACTIONS[one.action]} for one in answers],
         "state": fault.kind in STATE_FAULTS,
         "form": form,
+        "clears": clears,
     }
     return render(request, "health/policy/fault.html", context, status=status)

@@ -10,5 +10,5 @@ urlpatterns: list[URLPattern] = [
     path("health/policy/change/confirm/", health_policy.confirm, name="health-policy-confirm"),
     path("health/policy/versions/<int:number>/", health_policy.version, name="health-policy-version"),
     path("health/policy/versions/<int:number>/put-back/", health_policy.put_back, name="health-policy-put-back"),
-    path("health/faults/<int:pk>/", fault_acts.clear, name="fault"),
+    path("health/faults/<int:pk>/", fault_acts.fault, name="fault"),
 ]
