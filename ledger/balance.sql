@@ -51,6 +51,7 @@ held AS (
          greatest(f.lo, ceil(extract(epoch FROM lower(h.period)))::bigint) AS lo,
          least(f.hi, ceil(extract(epoch FROM coalesce(upper(h.period), 'infinity'::timestamptz))))::bigint AS hi
   FROM ledger_hold h JOIN frame f ON (h.card_id = f.card_id OR h.node_id = f.node_id) AND f.period && h.period
+  WHERE h.kind <> 'link'  -- such a card is given out all the same, to work on one card
 ),
 -- stretches in which the node is given out as blocks or whole: its other cards are forbidden to containers
 bound AS (

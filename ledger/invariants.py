@@ -45,11 +45,14 @@ INVARIANTS: Final[dict[str, tuple[str, str]]] = {
         "HAVING sum(a.cpu_milli) > n.cpu_milli OR sum(a.host_memory_mib) > n.host_memory_mib",
     ),
     "I6-held-gets-nothing": (
-        "no allocation began on a node or card while it was held",
+        "no allocation began on a node or card while it was held, by its links alone: but for work on that one card",
         "SELECT a.id, h.id FROM ledger_allocation a JOIN ledger_hold h ON h.node_id = a.node_id "
         "AND h.period @> lower(a.period) AND lower(h.period) < lower(a.period) "
         "UNION ALL SELECT s.allocation_id, h.id FROM ledger_cardshare s JOIN ledger_hold h ON h.card_id = s.card_id "
-        "AND h.period @> lower(s.period) AND lower(h.period) < lower(s.period)",
+        "AND h.period @> lower(s.period) AND lower(h.period) < lower(s.period) "
+        "JOIN ledger_allocation b ON b.id = s.allocation_id WHERE h.kind <> 'link' OR b.form <> 'container' "
+        "OR 1 < (SELECT count(*) FROM ledger_cardshare y JOIN ledger_allocation z ON z.id = y.allocation_id "
+        "WHERE z.attempt_id = b.attempt_id)",
     ),
     "I7-gang-whole": (
         "the members of a live attempt are all open or all closing; none is closed while a sibling runs",

@@ -192,7 +192,7 @@ def _recomputed(part: list[Window]) -> Counter[tuple[dt.datetime, Key]]:
 
 
 def _kept(part: list[Window]) -> Counter[tuple[dt.datetime, Key]]:
-    kept = UsageQuarter.objects.filter(starts_at__gte=part[0][0], starts_at__lt=part[-1][1]).values_list(
+    kept = UsageQuarter.objects.filter(starts_at__in=[start for start, _end in part]).values_list(
         "starts_at",
         F("simulated"), F("zone_id"), F("model"), F("card_memory_mib"), F("account"), F("project_id"), F("form"),
         "mib_seconds",

@@ -47,6 +47,7 @@ INVARIANTS: Final[dict[str, tuple[str, str]]] = {
         "JOIN ledger_cardshare s ON s.allocation_id = a.id JOIN ledger_card c ON c.id = s.card_id "
         "JOIN ledger_attempt t ON t.id = a.attempt_id JOIN ledger_job j ON j.id = t.job_id "
         "WHERE a.project_id = g.project_id AND g.model IN ('', c.model) "
+        "AND NOT EXISTS (SELECT 1 FROM ledger_refund r WHERE r.attempt_id = a.attempt_id) "
         "AND a.period && tstzrange(f.since, NULL)) AS u "
         f"WHERE {ABOVE} AND g.resource = 'card_milli_s' "
         f"AND EXISTS (SELECT 1 FROM ledger_allocation a WHERE a.project_id = g.project_id AND {TAKES})",

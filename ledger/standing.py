@@ -14,7 +14,7 @@ from ledger.vocabulary import Account
 
 QUERY: Final = """
 WITH held AS (
-  SELECT node_id, card_id FROM ledger_hold WHERE period @> clock_timestamp()
+  SELECT node_id, card_id FROM ledger_hold WHERE period @> clock_timestamp() AND kind <> 'link'
 ),
 taken AS (
   SELECT s.card_id, s.node_id, sum(s.memory_mib) FILTER (WHERE a.closing_at IS NULL) AS used,

@@ -116,6 +116,7 @@ class HoldKind(StrEnum):
     LOST = "lost"
     OFFLINE = "offline"
     DRAIN = "drain"
+    LINK = "link"  # a card whose links are not to be trusted: single cards go on being given, nothing that needs links
 
 
 class NodeState(StrEnum):

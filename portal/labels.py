@@ -112,6 +112,7 @@ HOLD_KINDS: Final[Mapping[StrEnum, Look]] = {
     HoldKind.LOST: Look(pgettext_lazy("hold", "held: lost"), "⚠", "alarm"),
     HoldKind.OFFLINE: Look(pgettext_lazy("hold", "held: offline"), "⚠", "alarm"),
     HoldKind.DRAIN: Look(pgettext_lazy("hold", "held: draining"), "⇣", "warn"),
+    HoldKind.LINK: Look(pgettext_lazy("hold", "held: links, single cards only"), "⚯", "warn"),
 }
 
 PROJECT_STATES: Final[Mapping[StrEnum, Look]] = {

@@ -13,6 +13,7 @@ from ledger.models import (
     AuditEvent,
     Card,
     Department,
+    Fault,
     Invitation,
     Job,
     Membership,
@@ -131,6 +132,13 @@ def _policy(user: User) -> int | None:
     return JobPolicy.objects.visible_to(user).order_by("pk").values_list("pk", flat=True).first()
 
 
+def _fault(user: User) -> int | None:
+    """An open one, for who sees everything."""
+    if not user.sees_everything:
+        return None
+    return Fault.objects.filter(cleared_at=None).order_by("-pk").values_list("pk", flat=True).first()
+
+
 def _ending(user: User) -> str | None:
     """A project that an admin may still extend or end."""
     if user.site_role != SiteRole.ADMIN:
@@ -171,6 +179,9 @@ SAMPLES: Final[dict[str, Callable[[User], Any]]] = {
     "queue.act": lambda _user: "hold",
     "plan.pk": _plan,
     "policy.pk": _policy,
+    "health-policy-version.number": lambda _user: 0,
+    "health-policy-put-back.number": lambda user: 0 if user.site_role == SiteRole.ADMIN else None,
+    "fault.pk": _fault,
     "reclaim.slug": _ending,
     "receipt.pk": _receipt,
     "right.pk": _right,

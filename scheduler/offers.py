@@ -46,7 +46,7 @@ def _count(offer: Offer, view: NodeView, cards: list[CardView]) -> None:
             offer.largest_share_mib = max(offer.largest_share_mib, free)
     if _takes(view, Form.BLOCK):
         offer.blocks += _free_blocks(cards)
-    if _takes(view, Form.WHOLE) and not view.allocations and not any(card.held for card in view.cards):
+    if _takes(view, Form.WHOLE) and not view.allocations and not any(card.held or card.alone for card in view.cards):
         offer.machines += 1
 
 
@@ -58,5 +58,5 @@ def _free_blocks(cards: Iterable[CardView]) -> int:
     blocks: dict[int, bool] = defaultdict(lambda: True)
     for card in cards:
         if card.block_id is not None:
-            blocks[card.block_id] &= not card.busy and not card.held
+            blocks[card.block_id] &= not card.busy and not card.held and not card.alone
     return sum(blocks.values())

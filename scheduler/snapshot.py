@@ -32,9 +32,10 @@ from scheduler.workload import Learnt
 
 QUEUE_LIMIT = 10_000  # jobs looked at in one tick
 NOTHING: Mapping[int, Any] = MappingProxyType({})
-Held = dict[int, frozenset[int | None]]  # by node its held cards, None for the node itself
+Marks = frozenset[tuple[int | None, bool]]  # of a node: held cards, None for itself, and whether by their links alone
+Held = dict[int, Marks]
 HOLDS = """
-SELECT coalesce(h.node_id, s.node_id), h.card_id FROM ledger_hold h
+SELECT coalesce(h.node_id, s.node_id), h.card_id, h.kind = 'link' FROM ledger_hold h
 LEFT JOIN ledger_cardseat s ON s.card_id = h.card_id AND upper_inf(s.period)
 WHERE h.period @> clock_timestamp() AND coalesce(h.node_id, s.node_id) IS NOT NULL
 """
@@ -118,19 +119,18 @@ def node_views() -> tuple[NodeView, ...]:
     kept.held = held
     for node_id in kept.dirty & kept.empty.keys():
         uses, shares = kept.live.on(node_id)
-        marks = held.get(node_id, frozenset())
-        kept.views[node_id] = filled(kept.empty[node_id], uses, by_card(shares), None in marks, marks)
+        kept.views[node_id] = filled(kept.empty[node_id], uses, by_card(shares), held.get(node_id, frozenset()))
         kept.stale.add(node_id)
     kept.dirty = set()
     return tuple(kept.views[node_id] for node_id in kept.empty)
 
 
 def _holds() -> Held:
-    found: dict[int, set[int | None]] = defaultdict(set)
+    found: dict[int, set[tuple[int | None, bool]]] = defaultdict(set)
     with connection.cursor() as cursor:
         cursor.execute(HOLDS)
-        for node_id, card_id in cursor.fetchall():
-            found[node_id].add(card_id)
+        for node_id, card_id, links in cursor.fetchall():
+            found[node_id].add((card_id, links))
     return {node_id: frozenset(marks) for node_id, marks in found.items()}
 
 
@@ -203,13 +203,13 @@ def filled(
     view: NodeView,
     live: Mapping[int, Use],
     taken: Taken,
-    held: bool,
-    held_cards: Collection[int | None],
+    marks: Marks,
 ) -> NodeView:
     cards = tuple(
         replace(
             card,
-            held=card.id in held_cards,
+            held=(card.id, False) in marks,
+            alone=(card.id, True) in marks,
             busy=tuple(sorted(taken[card.id][0])) if card.id in taken else (),
             compute_busy=tuple(sorted(taken[card.id][1])) if card.id in taken else (),
         )
@@ -218,7 +218,7 @@ def filled(
     forms = [form for form, _, _ in live.values()]
     return replace(
         view,
-        held=held,
+        held=(None, False) in marks,
         cards=cards,
         used_form=Form(forms[0]) if forms else None,
         allocations=len(live),

@@ -45,15 +45,24 @@ rolled AS (SELECT coalesce((SELECT until FROM ledger_rollup), '-infinity') AS un
 parts AS (
     SELECT q.project_id, q.simulated, q.mib_seconds * 1000.0 / q.card_memory_mib AS milli_s, q.starts_at AS since
     FROM ledger_usagequarter q, at WHERE q.account = 'used' AND q.starts_at > at.now - at.far
+    UNION ALL  -- less what was refunded of these quarters
+    SELECT f.project_id, n.simulated, -s.memory_mib * 1000.0 / s.card_memory_mib * extract(epoch FROM
+        least(a.closing_at, q.at + interval '15 min') - greatest(lower(a.period), q.at)), q.at
+    FROM at, rolled, ledger_refund f JOIN ledger_allocation a ON a.attempt_id = f.attempt_id
+        JOIN ledger_cardshare s ON s.allocation_id = a.id JOIN ledger_node n ON n.id = a.node_id
+        CROSS JOIN LATERAL generate_series(date_bin('15 min', greatest(lower(a.period), at.now - at.far
+            + interval '15 min'), 'epoch'), least(a.closing_at, rolled.until - interval '1 us'), '15 min') AS q (at)
+    WHERE f.at > at.now - at.far AND a.closing_at > lower(a.period) AND isfinite(rolled.until)
     UNION ALL
-    SELECT a.project_id, n.simulated, {MILLI} * extract(epoch FROM
-        least(a.closing_at, at.now) - greatest(lower(a.period), rolled.until, at.now - at.far)), lower(a.period)
+    SELECT a.project_id, n.simulated, greatest(0, {MILLI} * extract(epoch FROM
+        least(a.closing_at, at.now) - greatest(lower(a.period), rolled.until, at.now - at.far))), lower(a.period)
     FROM at, rolled, ledger_allocation a JOIN ledger_cardshare s ON s.allocation_id = a.id
         JOIN ledger_node n ON n.id = a.node_id
     WHERE a.period && tstzrange(greatest(rolled.until, at.now - at.far), NULL)
+        AND NOT EXISTS (SELECT FROM ledger_refund f WHERE f.attempt_id = a.attempt_id)
 )
-SELECT project_id, simulated, sum(greatest(milli_s, 0)
-    * power(0.5::float8, extract(epoch FROM at.now - since)::float8 / %(half)s))::bigint
+SELECT project_id, simulated, greatest(0, sum(milli_s
+    * power(0.5::float8, extract(epoch FROM at.now - since)::float8 / %(half)s)))::bigint
 FROM parts, at GROUP BY 1, 2
 """  # noqa: S608
 TENANTS: Final = """

@@ -17,6 +17,7 @@ from scheduler import (
     commands,
     draining,
     drills,
+    health,
     observing,
     placing,
     reclaim,
@@ -34,7 +35,7 @@ from scheduler.wake import answered
 log = logging.getLogger(__name__)
 OBSERVE_LOCK, INVENTORY_LOCK, RECONCILE_LOCK, ZONES_LOCK = 7_130_003, 7_130_004, 7_130_005, 7_130_006
 LEARN_LOCK, RECLAIM_LOCK = 7_130_007, 7_130_008
-DRAIN_LOCK = 7_130_011
+DRAIN_LOCK, HEALTH_LOCK = 7_130_011, 7_130_023
 SERVICE_LOCK, DRILLS_LOCK = 7_130_021, 7_130_022
 
 
@@ -109,6 +110,11 @@ def bring_back() -> dict[str, Any]:
 @shared_task(name="scheduler.drills")
 def run_drills() -> dict[str, Any]:
     return recorded("scheduler.drills", _alone(DRILLS_LOCK, drills.advance_all))
+
+
+@shared_task(name="scheduler.health")
+def follow_health() -> dict[str, Any]:
+    return recorded("scheduler.health", _alone(HEALTH_LOCK, health.follow_all))
 
 
 @shared_task(name="scheduler.zones")

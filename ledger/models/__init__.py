@@ -5,6 +5,7 @@ from ledger.models.audit import AuditEvent, AuditSeal
 from ledger.models.book import Allocation, CardShare, RollUp, StateTransition, UsageQuarter
 from ledger.models.ends import Delivery, Notice, Receipt
 from ledger.models.health import AgentOrder, Case
+from ledger.models.health_policy import HealthEvent, HealthRule, HealthVersion, Refund
 from ledger.models.inventory import (
     Block,
     Card,
@@ -58,6 +59,9 @@ __all__ = [
     "Fault",
     "FaultEvent",
     "HeadroomReserve",
+    "HealthEvent",
+    "HealthRule",
+    "HealthVersion",
     "Hold",
     "InventoryVersion",
     "Invitation",
@@ -79,6 +83,7 @@ __all__ = [
     "QualityCount",
     "QuotaGrant",
     "Receipt",
+    "Refund",
     "RequestComment",
     "RequestVerdict",
     "RollUp",

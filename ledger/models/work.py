@@ -158,7 +158,8 @@ class Attempt(models.Model):
             ),
         ]
         indexes = [
-            models.Index(fields=["state"], name="attempt_live", condition=Q(state__in=sorted(LIVE_ATTEMPT_STATES)))
+            models.Index(fields=["state"], name="attempt_live", condition=Q(state__in=sorted(LIVE_ATTEMPT_STATES))),
+            models.Index(fields=["id"], name="attempt_failed_by_hardware", condition=Q(outcome=Outcome.HARDWARE)),
         ]
 
     def __str__(self) -> str:

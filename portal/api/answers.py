@@ -45,7 +45,7 @@ def job_brief(job: Job) -> dict[str, Any]:
 
 def job_detail(job: Job, viewer: User) -> dict[str, Any]:
     """Everything a person who may see the job sees of it."""
-    attempts = list(job.attempts.select_related("decision").order_by("n"))
+    attempts = list(job.attempts.select_related("decision", "refund").order_by("n"))
     newest = attempts[-1] if attempts else None
     allocations = list(
         Allocation.objects.filter(attempt__job=job)
@@ -80,6 +80,7 @@ def job_detail(job: Job, viewer: User) -> dict[str, Any]:
                 "message": a.message,
                 "opened": _iso(a.opened_at),
                 "ended": _iso(a.ended_at),
+                "refunded_card_milli_s": a.refund.card_milli_s if hasattr(a, "refund") else 0,
                 "fingerprint": fingerprint_of(a),
             }
             for a in attempts

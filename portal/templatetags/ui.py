@@ -139,6 +139,12 @@ def hours(card_seconds: int | None) -> str:
     return f"{card_seconds / HOUR:,.2f}".replace(",", "\u202f")
 
 
+@register.filter
+def milli_hours(card_milli_s: int | None) -> str:
+    """Milli-card-seconds as card-hours with two decimals."""
+    return hours(None if card_milli_s is None else card_milli_s // 1000)
+
+
 @register.simple_tag
 def cell(column: Any, row: Any) -> Any:
     """What a column of portal.tables shows when it has no template of its own."""

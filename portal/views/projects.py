@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
@@ -18,7 +18,7 @@ from ledger import projects, roles
 from ledger.clock import database_now
 from ledger.errors import Refused
 from ledger.invitations import open_invitations
-from ledger.models import Department, Invitation, Job, Membership, Project, ProjectRequest, User
+from ledger.models import Department, Invitation, Job, Membership, Project, ProjectRequest, Refund, User
 from ledger.vocabulary import LIVE_JOB_STATES, InvitationState, ProjectRole, ProjectState, RequestState
 from portal import labels
 from portal.project_forms import ChangeProjectForm, InviteForm, NewProjectForm, ProjectFilter, TextsForm
@@ -135,6 +135,7 @@ def project_answer(
         "open_requests": sum(1 for _one in requests.filter(state=RequestState.OPEN)),
         "jobs": list(Job.objects.filter(project=project).select_related("by").order_by("-pk")[:RECENT]),
         "live": Job.objects.filter(project=project, state__in=sorted(LIVE_JOB_STATES)).count(),
+        "refunds": Refund.objects.filter(project=project).aggregate(n=Count("pk"), used=Sum("card_milli_s", default=0)),
     }
     context |= project_end.end_context(project, user, database_now()) | quota_parts.quota_part(project, user)
     return render(request, "projects/project.html", context, status=status)

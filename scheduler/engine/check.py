@@ -267,6 +267,8 @@ def _rule_shares(case: _Case) -> Iterator[str]:
             yield f"card {card.id}: wrong seat or block"
         if card.held:
             yield f"card {card.id} is held"
+        if card.alone and (len(ids) > 1 or case.ask.nodes > 1 or case.member.form is not Form.CONTAINER):
+            yield f"card {card.id} is only for work on itself"
         if case.ask.model and card.model != case.ask.model:
             yield f"card {card.id} is of another model"
         if not share.memory or not _lawful(share.memory, card.memory_mib, case.node.memory[card.id]):

@@ -114,6 +114,7 @@ def costs(fleet: Fleet, rule: str, job: JobView, at: float, too_dear: TooDear) -
         ready |= (codes == 0) & ~closed
         memory = fleet.fixed.memory
         need = memory if shape.full_cards else np.full_like(memory, max(shape.memory_mib, 1))
-        enough = fleet.fixed.present & ~fleet.fixed.card_held & (fleet.now.memory >= need)
+        barred = fleet.fixed.card_held | (fleet.fixed.card_alone & shape.linked)
+        enough = fleet.fixed.present & ~barred & (fleet.now.memory >= need)
         free = np.maximum(free, enough.sum(axis=0))
     return Cost(fleet, job, [shape for shape, _ in shapes], able, ready, free)

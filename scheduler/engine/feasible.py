@@ -127,7 +127,7 @@ def not_empty(look: Lens) -> Bools | None:
 
 def card_held(look: Lens) -> Bools:
     if look.is_whole:
-        return look.fixed.card_held[:, look.rows].sum(axis=0) > 0
+        return look.barred.sum(axis=0) > 0
     return look.usable.sum(axis=0) < look.shape.cards
 
 

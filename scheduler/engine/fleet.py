@@ -56,6 +56,7 @@ class Fixed:
     model: Ints  # (c, n)
     memory: Ints  # (c, n)
     card_held: Bools  # (c, n)
+    card_alone: Bools  # (c, n) CardView.alone
     block: Ints  # (c, n) number of the block within the node, UNKNOWN = in none
     block_size: Ints  # (b, n), 0 = no such block
 
@@ -290,7 +291,8 @@ class Fleet:
         cards = tuple(sorted(node.cards, key=lambda card: (card.slot, card.id)))
         self.cards[row] = cards
         fixed.cards[row] = len(cards)
-        for columns in (fixed.present, fixed.model, fixed.memory, fixed.card_held, now.memory, now.compute, now.gap):
+        held = fixed.card_held, fixed.card_alone
+        for columns in (fixed.present, fixed.model, fixed.memory, *held, now.memory, now.compute, now.gap):
             columns[:, row] = 0
         fixed.block[:, row] = UNKNOWN
         fixed.block_size[:, row] = 0
@@ -299,7 +301,7 @@ class Fleet:
             fixed.present[n, row] = True
             fixed.model[n, row] = self.models.setdefault(card.model, len(self.models))
             fixed.memory[n, row] = card.memory_mib
-            fixed.card_held[n, row] = card.held
+            fixed.card_held[n, row], fixed.card_alone[n, row] = card.held, card.alone
             now.memory[n, row] = card.memory_mib - length(card.busy)
             now.compute[n, row] = COMPUTE_UNITS - length(card.compute_busy)
             now.gap[n, row] = _largest_gap(card.busy, card.memory_mib)
@@ -379,6 +381,6 @@ def _empty(n: int, c: int, b: int) -> tuple[Fixed, Moving]:
         ids=ints(n), simulated=bools(n), up=bools(n), held=bools(n), zone=ints(n),
         zone_forms=bools(3, n), drivers=bools(3, n), places=ints(len(LEVELS), n), interconnect=ints(n),
         cpu=ints(n), host_memory=ints(n), cards=ints(n), present=bools(c, n), model=ints(c, n),
-        memory=ints(c, n), card_held=bools(c, n), block=ints(c, n), block_size=ints(b, n),
+        memory=ints(c, n), card_held=bools(c, n), card_alone=bools(c, n), block=ints(c, n), block_size=ints(b, n),
     )  # fmt: skip
     return fixed, Moving(ints(n), ints(n), ints(n), ints(n), ints(c, n), ints(c, n), ints(c, n))

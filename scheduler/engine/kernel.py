@@ -25,7 +25,7 @@ FAN: Final = 8  # branches of a tree
 CPU, HOST, FORM, NEEDED, SHORT, RANK, ONE, MORE = range(8)
 OPENING, USEFUL, FLEXIBLE, FAST, PLAIN, ROW_COLUMNS = 8, 9, 10, 11, 12, 16
 # Of Slate.cards: what is free (-1 = no card, or held), its level by prices.py and its largest stretch; what stays.
-FREE, COMPUTE, MEMORY, SIZE, LEVEL, GAP, MODEL, BLOCK, CARD_COLUMNS = range(9)
+FREE, COMPUTE, MEMORY, SIZE, LEVEL, GAP, MODEL, BLOCK, ALONE, CARD_COLUMNS = range(10)
 # Of Slate.numbers: wishes and what they cost; units; codes of filters; then cards that a milli-core serves and what one
 # without costs, hinge by hinge, and the same of a MiB of host memory.
 BREAKING, WRONG_LINKS, WITHOUT_CPU, UNITS, POINTS, CONTAINER, MOST = range(7)
@@ -63,6 +63,7 @@ class Ask(NamedTuple):
     cpu: int
     host: int
     model: int  # code or ANY_MODEL
+    linked: int  # 1 = Shape.linked
 
 
 class Log(NamedTuple):
@@ -79,7 +80,7 @@ class Board(NamedTuple):
     of each FAN of them; the smaller a key, the better its row. Where nobody asks why rows are refused, `codes` and
     `points` are (k, 0)."""
 
-    asks: Ints  # (k, 6) fields of Ask
+    asks: Ints  # (k, 7) fields of Ask
     codes: Codes  # (k, n) as in fleet.Answer
     points: Ints  # (k, n)
     trees: Ints  # (k, t)
@@ -122,6 +123,8 @@ def describe(slate: Slate, row: int) -> None:
 def idle(slate: Slate, ask: Ask, row: int, card: int) -> bool:
     """As Lens.idle."""
     suits = ask.model == ANY_MODEL or slate.cards[row, MODEL, card] == ask.model
+    if ask.linked and slate.cards[row, ALONE, card]:
+        return False
     memory = slate.cards[row, MEMORY, card]
     whole = slate.cards[row, FREE, card] == memory and slate.cards[row, COMPUTE, card] == slate.numbers[UNITS]
     return suits and whole and memory >= ask.memory
@@ -136,6 +139,8 @@ def fits(slate: Slate, ask: Ask, row: int, card: int) -> int:
     if free <= 0 or slate.cards[row, MEMORY, card] < ask.memory or slate.cards[row, COMPUTE, card] < ask.compute:
         return 0
     if ask.model != ANY_MODEL and slate.cards[row, MODEL, card] != ask.model:
+        return 0
+    if ask.linked and slate.cards[row, ALONE, card]:
         return 0
     return 2 if free >= ask.memory else 1
 
@@ -274,7 +279,7 @@ def take(slate: Slate, ask: Ask, row: int, columns: int) -> None:
 
 @inlined
 def ask_of(asks: Ints, n: int) -> Ask:
-    return Ask(asks[n, 0], asks[n, 1], asks[n, 2], asks[n, 3], asks[n, 4], asks[n, 5])
+    return Ask(asks[n, 0], asks[n, 1], asks[n, 2], asks[n, 3], asks[n, 4], asks[n, 5], asks[n, 6])
 
 
 @inlined

@@ -33,6 +33,7 @@ class Piece(NamedTuple):
     memory_mib: int
     block: int
     held: bool
+    alone: bool
 
 
 class Make(NamedTuple):
@@ -53,7 +54,7 @@ Raw = tuple[object, ...]
 
 def _raw(node: NodeView) -> Raw:
     """Equal for nodes of one make; quickly told."""
-    cards = tuple((card.model, card.memory_mib, card.block_id, card.held) for card in node.cards)
+    cards = tuple((card.model, card.memory_mib, card.block_id, card.held, card.alone) for card in node.cards)
     usable = node.up and not node.held
     managers = tuple(node.managers.items())
     rest = node.labels, node.interconnect, node.cpu_milli, node.host_memory_mib
@@ -63,7 +64,7 @@ def _raw(node: NodeView) -> Raw:
 def make_of(node: NodeView) -> Make:
     numbers: dict[int | None, int] = {None: -1}
     cards = tuple(
-        Piece(card.model, card.memory_mib, numbers.setdefault(card.block_id, len(numbers) - 1), card.held)
+        Piece(card.model, card.memory_mib, numbers.setdefault(card.block_id, len(numbers) - 1), card.held, card.alone)
         for card in node.cards
     )
     usable = node.up and not node.held
@@ -157,13 +158,13 @@ def counts_for(make: Make, shape: Shape) -> int | None:
 def _whole(make: Make, shape: Shape, fitting: list[Piece]) -> int | None:
     matching = all(shape.model in ("", card.model) for card in make.cards)
     enough = len(make.cards) >= shape.cards and len(fitting) >= shape.cards_of_size
-    held = any(card.held for card in make.cards)
+    held = any(card.held or card.alone for card in make.cards)
     return CARD * len(make.cards) if make.cards and matching and enough and not held else None
 
 
 def _block(make: Make, shape: Shape, fitting: list[Piece]) -> int | None:
     sizes = Counter(card.block for card in make.cards if card.block >= 0)
-    usable = Counter(card.block for card in fitting if not card.held)
+    usable = Counter(card.block for card in fitting if not card.held and not card.alone)
     sums = {0}
     for block, size in sizes.items():
         if usable[block] == size:
@@ -172,7 +173,9 @@ def _block(make: Make, shape: Shape, fitting: list[Piece]) -> int | None:
 
 
 def _container(make: Make, shape: Shape, fitting: list[Piece]) -> int | None:
-    sizes = sorted((card.memory_mib for card in fitting if not card.held), reverse=True)[: shape.cards]
+    sizes = sorted(
+        (card.memory_mib for card in fitting if not card.held and not (card.alone and shape.linked)), reverse=True
+    )[: shape.cards]
     if len(sizes) < shape.cards or not shape.compute_possible:
         return None
     return sum(-(-shape.memory_mib * CARD // size) if shape.memory_mib else CARD for size in sizes)

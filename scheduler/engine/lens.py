@@ -100,7 +100,13 @@ class Lens:
 
     @once
     def usable(self) -> Bools:
-        return self.big & ~self.fixed.card_held[:, self.rows]
+        return self.big & ~self.barred
+
+    @once
+    def barred(self) -> Bools:
+        """Cards that the shape may not have whatever is on them."""
+        held = self.fixed.card_held[:, self.rows]
+        return held | self.fixed.card_alone[:, self.rows] if self.shape.linked else held
 
     @once
     def idle(self) -> Bools:

@@ -42,7 +42,7 @@ def _could_be_whole(look: Lens) -> Bools:
     fixed, now, rows = look.fixed, look.now, look.rows
     empty: Bools = (now.used_form[rows] == 0) & (now.allocations[rows] == 0)
     takes: Bools = fixed.zone_forms[WHOLE, rows] & fixed.drivers[WHOLE, rows]
-    return empty & takes & (fixed.card_held[:, rows].sum(axis=0) == 0)
+    return empty & takes & ((fixed.card_held[:, rows] | fixed.card_alone[:, rows]).sum(axis=0) == 0)
 
 
 def keep_blocks(look: Lens) -> Floats | float:

@@ -38,11 +38,17 @@ class Shape:
     simulated: bool
     hardware: str = ""  # the code of the class that the node must be of; "" = any
     zones: frozenset[int] = frozenset()  # ids, one of which the node must be in; empty = any
+    gang: bool = False  # one card on each of several nodes
 
     @property
     def full_cards(self) -> bool:
         """Only cards without any tenant will do."""
         return self.form is not Form.CONTAINER or self.memory_mib == 0
+
+    @property
+    def linked(self) -> bool:
+        """The cards must be able to talk to others: one that is only for work on itself (CardView.alone) is as held."""
+        return self.gang or self.cards > 1 or self.form is not Form.CONTAINER
 
     @property
     def cards_of_size(self) -> int:
@@ -72,6 +78,7 @@ def shapes_of(job: JobView, ask: Ask) -> tuple[Shape, ...]:
             simulated=job.simulated,
             hardware=job.like.hardware if job.like else "",
             zones=job.zones,
+            gang=ask.nodes > 1 and ask.cards_per_node == 1,
         )
         for form in FORMS_OF[ask.form]
     )

@@ -32,7 +32,8 @@ def applies(fleet: Fleet, shape: Shape, rule: str) -> bool:
 
 def ask_of(fleet: Fleet, shape: Shape) -> Ask:
     model = fleet.models.get(shape.model, -2) if shape.model else kernel.ANY_MODEL
-    return Ask(shape.cards, shape.memory_mib, shape.compute_milli, shape.cpu_milli, shape.host_memory_mib, model)
+    amounts = shape.cards, shape.memory_mib, shape.compute_milli, shape.cpu_milli, shape.host_memory_mib
+    return Ask(*amounts, model, int(shape.linked))
 
 
 def slate_of(fleet: Fleet, simulated: bool) -> Slate:
@@ -86,6 +87,7 @@ def _lay_out(fleet: Fleet, slate: Slate, prices: Prices, rows: Some) -> None:
     cards[:, kernel.FREE] = np.where(counted, 0, -1).T
     cards[:, kernel.MEMORY], cards[:, kernel.SIZE] = look.memory.T, size.T
     cards[:, kernel.MODEL], cards[:, kernel.BLOCK] = fixed.model[:, rows].T, look.block.T
+    cards[:, kernel.ALONE] = fixed.card_alone[:, rows].T
     slate.cards[rows] = cards
     has_blocks = (look.block != UNKNOWN).any(axis=0)
     linked = np.array([bool(view.links) for view in np.array(fleet.views, dtype=object)[rows]], dtype=np.bool_)

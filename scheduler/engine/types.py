@@ -30,6 +30,7 @@ class CardView:
     held: bool = False
     busy: tuple[tuple[int, int], ...] = ()
     compute_busy: tuple[tuple[int, int], ...] = ()  # [lo, hi) of 0..1000
+    alone: bool = False  # only for work on this one card; for all else it is as held
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,9 @@ def test_a_row_too_few_is_found() -> None:
 def test_every_old_quarter_gets_its_turn_in_the_check() -> None:
     lay_out(4)
     _rolled(9)
-    seen = {w[0] for minute in range(9) for w in quarters.to_check(at(0) + dt.timedelta(minutes=minute))}
+    looks = [quarters.to_check(at(0) + dt.timedelta(minutes=minute)) for minute in range(9)]
+    assert [quarters.differences(some, 5) for some in looks] == [[]] * 9
+    seen = {w[0] for some in looks for w in some}
     assert seen == {start for start, _ in quarters.windows(BEFORE, BEFORE + 9 * quarters.QUARTER)}
 
 

@@ -56,6 +56,7 @@ def test_what_inference_holds_is_told_apart() -> None:
     assert (simulated.held, simulated.serving) == (2_000, 1_000)
 
 
+@pytest.mark.breaks_books  # quarters of what never ran
 def test_usage_counts_half_after_its_half_life(settings: Any) -> None:
     settings.FAIR_SHARE_HALF_LIFE_HOURS = 24.0
     flow.world()

@@ -17,7 +17,7 @@ from django.urls import reverse
 from ledger.clock import database_now
 from ledger.models import ApiToken, Hold, Job, Node, User
 from ledger.people import create_node_token
-from ledger.vocabulary import HoldKind, ProjectRole
+from ledger.vocabulary import FaultKind, HoldKind, ProjectRole
 from portal.api import urls
 from scheduler.models import Drift
 from tests import factories
@@ -43,6 +43,10 @@ BODIES: dict[str, dict[str, Any]] = {
     "request-verdict": {"approve": True},
     "request-comments": {"text": "test"},
     "policies": {"priority_most": 5, "reason": "test"},
+    "health-policy": {
+        "rules": [{"kind": kind, "action": "log"} for kind in FaultKind],
+        "reason": "test",
+    },
     "policies-preview": {"priority_most": 5},
     "case-acts": {"act": "test", "reason": "test"},
     "drills": {"node": "n1", "reason": "test"},
@@ -108,6 +112,8 @@ class World:
         }
         slug = SLUGS.get(which)
         query = f"?project={slug}" if name in ("balance", "policies-effective") and slug else ""
+        number = str(NOWHERE_ID if which == "none" else 0)
+        route = route.replace("<int:number>", number)
         return route.replace("<int:pk>", str(ids.get(name, {}).get(which, 1))) + query
 
     def body(self, name: str, which: str) -> dict[str, Any] | None:

@@ -11,9 +11,22 @@ from typing import Any
 from django.db.models import Count, Q
 from django.test import Client
 
-from ledger import audit, invitations, letters, odd_grants, quarters, requests, saved_values, telemetry
+from ledger import (
+    audit,
+    health_policy,
+    invitations,
+    letters,
+    odd_grants,
+    quarters,
+    refunds,
+    requests,
+    saved_values,
+    telemetry,
+)
 from ledger.acts import Act
 from ledger.clock import database_now
+from ledger.health_defaults import DEFAULT
+from ledger.health_rules import Rule
 from ledger.inventory import place_hold
 from ledger.models import (
     AgentOrder,
@@ -26,6 +39,7 @@ from ledger.models import (
     DepartmentCeiling,
     Fault,
     HeadroomReserve,
+    HealthEvent,
     Hold,
     Job,
     Link,
@@ -42,7 +56,17 @@ from ledger.models import (
     User,
 )
 from ledger.people import create_token
-from ledger.vocabulary import Account, FaultKind, Form, HoldKind, OddGrantKind, ProjectRole, RequestKind, Resource
+from ledger.vocabulary import (
+    Account,
+    FaultKind,
+    Form,
+    HealthAction,
+    HoldKind,
+    OddGrantKind,
+    ProjectRole,
+    RequestKind,
+    Resource,
+)
 from scheduler import commands, observing, placing, queue, queue_control, reclaim
 from scheduler.drill_rows import Drill
 from scheduler.models import (
@@ -155,6 +179,9 @@ class Rows:
             (Scope(kind="data"), Terms(priority_default=n, zones=(home,))),
         ):
             put_version(scope=scope, terms=terms, act=act)
+        rules = [*DEFAULT.rules, Rule(FaultKind.XID, 50_000 + n, HealthAction.LOG)]
+        how = {"inspect_after": 2, "inspect_window_s": 3_600, "act": Act(self.people["admin"], "test", "as agreed")}
+        health_policy.put_version(site="", rules=rules, **how)
 
     def _machines(self, n: int) -> None:
         home, before = factories.zone(f"home-{n}"), factories.zone(f"before-{n}", [Form.WHOLE])
@@ -238,7 +265,7 @@ class Rows:
         gang = self._job(researcher, numbers[0], name="gang", asks=[{"form": "container", "nodes": len(numbers)}])
         for n in range(len(numbers)):
             over = Sql("clock_timestamp()")
-            attempt(gang.pk, n=n + 1, state="ended", outcome="lost", ended_at=over)
+            attempt(gang.pk, n=n + 1, state="ended", outcome="hardware", ended_at=over)
         self._turn()
         self._promise(gang, numbers)
         for n in numbers:
@@ -269,12 +296,15 @@ class Rows:
 
     def _around_one_object(self, numbers: Sequence[int]) -> None:
         """What the pages of one job, node and card list."""
+        refunds.refund_due()
         job, node = gang(), busiest()
         card, now = Card.objects.get(uuid=busiest_card()), database_now()
         for n in numbers:
             audit.record(actor=self.readers[0], via="test", verb="job.bumped", target=job, project=job.project)
             about = {"kind": FaultKind.XID, "code": n, "first_seen": now, "last_seen": now}
-            Fault.objects.create(node=node, card=card, **about)
+            fault = Fault.objects.create(node=node, card=card, **about)
+            answer = {"kind": fault.kind, "code": n, "at": now, "version": 0, "rule": "xid", "why": "x", "began": True}
+            HealthEvent.objects.create(fault=fault, node=node, card=card, action=HealthAction.LOG, **answer)
             NodeBoot.objects.create(node=node, boot_id=f"older-{n}", first_seen=now)
             past = (now - dt.timedelta(days=n + 1), now - dt.timedelta(days=n + 1, hours=-1))
             Hold.objects.create(node=node, kind=HoldKind.DRILL, reason="drill", period=past)
@@ -346,7 +376,7 @@ def _report(hostname: str) -> dict[str, Any]:
     """One report of the node's agent, as the API hands it on."""
     now = database_now()
     cards = [{"uuid": f"{hostname}-card-{slot}", "slot": slot, "temperature_c": 40} for slot in range(2)]
-    fault = {"id": "boot-1:1", "kind": "xid", "code": 79, "card_uuid": cards[0]["uuid"], "at": now, "message": "gone"}
+    fault = {"id": "boot-1:1", "kind": "xid", "code": 13, "card_uuid": cards[0]["uuid"], "at": now, "message": "gone"}
     report = {"boot_id": "boot-1", "sequence": 1, "sent_at": now, "virtual": False, "node": {}, "links": []}
     return report | {"cards": cards, "faults": [fault]}
 

@@ -20,7 +20,8 @@ from django.test import Client
 from django.urls import URLPattern, reverse
 
 from ledger import saved_values
-from ledger.models import ApiToken, Job, User
+from ledger.clock import database_now
+from ledger.models import ApiToken, Fault, Job, Node, User
 from ledger.people import create_token
 from ledger.vocabulary import ProjectRole
 from portal.api import urls as api_urls
@@ -64,6 +65,8 @@ BODIES: dict[str, dict[str, str]] = {
     "person-leave": {"leave-reason": "test"},
     "quota-project": {"resource": "cpu_milli", "amount": "5"},
     "quota-member": {"user": "researcher", "resource": "cpu_milli", "amount": "1", "reason": "test"},
+    "health-policy-change": {"kind": "xid", "code": "13", "action": "watch", "days": "30"},
+    "fault": {"reason": "test"},
     "policies-change": {"about": "site", "priority_most": "5"},
     "right-new": {
         "user": "guest of other",
@@ -115,6 +118,8 @@ class World:
             "plan": {"own": _plan(people["admin"]), "none": NOWHERE_ID},
             "help": {"own": "researcher", "none": "nothing"},
             "queue": {"own": "hold", "none": "nothing"},
+            "health": {"own": 0, "none": NOWHERE_ID},
+            "fault": {"own": _fault(), "none": NOWHERE_ID},
             "quota": {"own": "vision", "other": "outside", "none": "nowhere"},
             "department": {"own": "research", "none": "nowhere"},
             "session": {
@@ -150,6 +155,12 @@ def _plan(admin: User) -> int:
     factories.node("n2", cards=1)
     proposal = propose_list(hostnames=["n2"], to_zone=factories.zone("elsewhere"))
     return make_plan(proposal=proposal, reason="test", actor=admin, via="test").pk
+
+
+def _fault() -> int:
+    now = database_now()
+    about = {"kind": "xid", "code": 13, "first_seen": now, "last_seen": now}
+    return Fault.objects.create(node=Node.objects.get(hostname="n1"), **about).pk
 
 
 def _token(user: User) -> int:

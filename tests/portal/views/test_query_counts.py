@@ -28,7 +28,7 @@ from django.utils.http import urlencode
 from ledger import people as ledger_people
 from ledger import sessions
 from ledger.clock import database_now
-from ledger.models import CardShare, Job, Node, OddGrant, ProjectRequest, User
+from ledger.models import CardShare, HealthVersion, Job, Node, OddGrant, ProjectRequest, User
 from portal.api import urls as api_urls
 from portal.sample_pages import address_of
 from portal.urls import urlpatterns
@@ -71,6 +71,8 @@ OBJECTS: dict[str, Callable[[], list[Any]]] = {
     "policy": lambda: [many_rows.policy().pk],
     "case": lambda: [many_rows.case().pk],
     "drill": lambda: [many_rows.drill_row().pk],
+    "health-policy-version": lambda: [HealthVersion.objects.latest("number").number],
+    "health-policy-put-back": lambda: [HealthVersion.objects.latest("number").number],
     "right": lambda: [OddGrant.objects.filter(user__username="researcher").latest("pk").pk],
 }
 

@@ -73,7 +73,7 @@ def emptied(snapshot: Snapshot) -> Snapshot:
             allocations=0,
             cpu_milli_used=0,
             host_memory_mib_used=0,
-            cards=tuple(replace(card, held=False, busy=(), compute_busy=()) for card in view.cards),
+            cards=tuple(replace(card, held=False, alone=False, busy=(), compute_busy=()) for card in view.cards),
         )
         for view in snapshot.nodes
     )
@@ -94,10 +94,15 @@ def placeable(snapshot: Snapshot, job: JobView, number: int) -> bool:
     if ask.nodes > 1 and snapshot.reserves:
         raise ValueError("gangs are only tried without reserves")
     for form in forms:
-        able = [view for view in snapshot.nodes if _fits(snapshot, alone, view, form)]
+        views = [_for_gangs(view) if ask.nodes > 1 else view for view in snapshot.nodes]
+        able = [view for view in views if _fits(snapshot, alone, view, form)]
         if any(_allowed(chosen, job) for chosen in combinations(able, ask.nodes)):
             return True
     return False
+
+
+def _for_gangs(view: NodeView) -> NodeView:
+    return replace(view, cards=tuple(replace(card, held=card.held or card.alone) for card in view.cards))
 
 
 def together(views: Sequence[NodeView]) -> Distance | None:

@@ -154,6 +154,7 @@ def some_cards(dice: Random, node_id: int, used: Form | None) -> tuple[CardView,
     for slot in range(size):
         memory, model = alike or (dice.choice(MEMORIES), dice.choice("AB"))
         number = cut[slot] if cut else None
+        mark = dice.random()
         made.append(
             card(
                 node_id * 100 + slot,
@@ -161,7 +162,8 @@ def some_cards(dice: Random, node_id: int, used: Form | None) -> tuple[CardView,
                 memory,
                 model=model,
                 block_id=None if number is None else node_id * 10 + number,
-                held=dice.random() < 0.1,
+                held=mark < 0.1,
+                alone=0.1 <= mark < 0.2,
                 busy=some_busy(dice, used, memory),
                 compute_busy=some_intervals(dice, 1000) if used is Form.CONTAINER and dice.random() < 0.5 else (),
             )

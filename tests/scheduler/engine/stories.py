@@ -133,6 +133,7 @@ def kinds(example: Example) -> Iterator[str]:
         "a node being cleaned": any(view.used_form and not view.allocations for view in nodes),
         "a node held or down": any(view.held or not view.up for view in nodes),
         "a card held": any(card.held for view in nodes for card in view.cards),
+        "a card only for work on itself": any(card.alone for view in nodes for card in view.cards),
         "reserves": example.snapshot.reserves,
         "a job that waits": any(not one.never for one in waiting),
         "a job without hope": any(one.never for one in waiting),

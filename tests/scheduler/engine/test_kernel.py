@@ -53,9 +53,9 @@ def some_plain_node(dice: Random, number: int) -> NodeView:
     for slot in range(dice.choice((0, 1, 2, 8, 9))):
         size = memory or dice.choice(MEMORIES)
         busy = some_busy(dice, used, size) if dice.random() < 0.3 else ()
-        cards.append(
-            card(number * 100 + slot, slot, size, held=dice.random() < 0.05, busy=busy, model=dice.choice("AAB"))
-        )
+        mark = dice.random()
+        marks: dict[str, Any] = {"held": mark < 0.05, "alone": 0.05 <= mark < 0.15}
+        cards.append(card(number * 100 + slot, slot, size, **marks, busy=busy, model=dice.choice("AAB")))
     amounts = {"cpu_milli": dice.choice((4_000, 20_000)), "host_memory_mib": dice.choice((3_000, 50_000))}
     return node(number, tuple(cards), used_form=used, allocations=int(used is not None), **amounts)
 
@@ -71,9 +71,10 @@ def some_fleet(dice: Random) -> Fleet:
 
 
 def some_shape(dice: Random) -> Shape:
+    cards = dice.choice((0, 1, 1, 1, 2, 3, 8))
     return Shape(
         form=Form.CONTAINER,
-        cards=dice.choice((0, 1, 1, 1, 2, 3, 8)),
+        cards=cards,
         memory_mib=dice.choice((0, 1, 3, 8, 12, 20, 400)),
         compute_milli=dice.choice((0, 0, 0, 250, 1000)),
         model=dice.choice(("", "", "", "A", "C")),
@@ -83,6 +84,7 @@ def some_shape(dice: Random) -> Shape:
         labels=dice.choice((frozenset(), frozenset(), frozenset("x"))),
         simulated=False,
         zones=dice.choice((frozenset(), frozenset(), frozenset({4, 1}))),
+        gang=cards == 1 and dice.random() < 0.3,
     )
 
 
