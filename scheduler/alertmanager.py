@@ -1,5 +1,6 @@
 """Prometheus Alertmanager's API v2: alerts that begin, go on and end, and silences. It forgets what it isn't told
-again, so all that stands is told every minute; an alert ends by its `endsAt`, and by itself when the portal is gone for long.
+again, so all that stands is told every minute; an alert ends by its `endsAt`, and by itself when the portal is gone for
+long.
 
 Source: api/v2/openapi.yaml of prometheus/alertmanager (0.25). Label names are ours and fit its rules.
 """

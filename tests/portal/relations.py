@@ -9,8 +9,11 @@ from ledger import requests
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.invitations import invite
-from ledger.models import Department, OddGrant, Project, User
-from ledger.vocabulary import OddGrantKind, ProjectRole, RequestKind
+from ledger.inventory import place_hold
+from ledger.models import Department, Node, OddGrant, Project, User
+from ledger.vocabulary import HoldKind, OddGrantKind, ProjectRole, RequestKind
+from scheduler import alert_changes, alerting
+from scheduler.alert_rows import Alert, AlertRung
 from scheduler.policy import Scope, Terms
 from scheduler.policy_changes import put_version
 from tests import factories
@@ -71,7 +74,22 @@ def projects(people: dict[str, User]) -> dict[str, dict[str, Any]]:
         scope, rule = Scope(Project.objects.get(slug=slugs[which]).pk), Act(people["admin"], "test", "as agreed")
         policies[which] = put_version(scope=scope, terms=Terms(priority_most=100), act=rule).policy_id
     found["policy"] = policies
+    found |= _alerts(people["operator"])
     return found | {"reclaim": slugs, "person": names, "quota": slugs, "department": departments}
+
+
+def _alerts(operator: User) -> dict[str, dict[str, Any]]:
+    """An alert that fires, the rule and the rung of it, a silence, and the channels."""
+    now = database_now()
+    place_hold(kind=HoldKind.DRILL, reason="test", actor=None, via="test", node=Node.objects.get(hostname="n1"))
+    alerting.evaluate(now)
+    until = now + dt.timedelta(hours=1)
+    silence = alert_changes.silence(matchers=[["node", "=", ["n9"]]], until=until, act=Act(operator, "test", "test"))
+    alert = Alert.objects.get(rule__key="taken-out")
+    rung = AlertRung.objects.earliest("position")
+    rows = {"alert": alert.pk, "alertrule": alert.rule_id, "alertrung": rung.pk, "silence": silence.pk}
+    found: dict[str, dict[str, Any]] = {kind: {"own": pk, "none": NOWHERE_ID} for kind, pk in rows.items()}
+    return found | {"alertchannel": {"own": "webhook", "none": "pigeon"}}
 
 
 def in_a_week() -> dt.date:

@@ -333,7 +333,7 @@ def test_killed_between_sending_and_noting_it_is_sent_again(hook: Server, monkey
             alert_sending.send_due(now)
     assert alert_sending.send_due(now)["sent"] == 0  # it may be under way still
     assert alert_sending.send_due(now + outbox.LEASE)["sent"] == 1
-    keys = {[line for line in head.split(b"\r\n") if line.startswith(b"Idempotency")][0] for head in hook.got}
+    keys = {next(line for line in head.split(b"\r\n") if line.startswith(b"Idempotency")) for head in hook.got}
     assert (len(hook.got), len(keys)) == (2, 1)
 
 
