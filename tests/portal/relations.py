@@ -9,11 +9,10 @@ from ledger import requests
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.invitations import invite
-from ledger.inventory import place_hold
-from ledger.models import Department, Node, OddGrant, Project, User
-from ledger.vocabulary import HoldKind, OddGrantKind, ProjectRole, RequestKind
-from scheduler import alert_changes, alerting
-from scheduler.alert_rows import Alert, AlertRung
+from ledger.models import Department, OddGrant, Project, User
+from ledger.vocabulary import OddGrantKind, ProjectRole, RequestKind
+from scheduler import alert_changes, alert_defaults
+from scheduler.alert_rows import Alert, AlertRule, AlertRung
 from scheduler.policy import Scope, Terms
 from scheduler.policy_changes import put_version
 from tests import factories
@@ -81,11 +80,13 @@ def projects(people: dict[str, User]) -> dict[str, dict[str, Any]]:
 def _alerts(operator: User) -> dict[str, dict[str, Any]]:
     """An alert that fires, the rule and the rung of it, a silence, and the channels."""
     now = database_now()
-    place_hold(kind=HoldKind.DRILL, reason="test", actor=None, via="test", node=Node.objects.get(hostname="n1"))
-    alerting.evaluate(now)
+    alert_defaults.ensure(now)
     until = now + dt.timedelta(hours=1)
     silence = alert_changes.silence(matchers=[["node", "=", ["n9"]]], until=until, act=Act(operator, "test", "test"))
-    alert = Alert.objects.get(rule__key="taken-out")
+    about = {"severity": "warn", "labels": {"node": "n1"}, "fingerprint": "f", "subject": "n1", "simulated": False}
+    times = {"started_at": now, "fired_at": now, "last_seen": now, "told_at": now}
+    values = {"threshold": 0, "value": 1, "peak": 1, "rule": AlertRule.objects.get(key="taken-out")}
+    alert = Alert.objects.create(**about, **times, **values)
     rung = AlertRung.objects.earliest("position")
     rows = {"alert": alert.pk, "alertrule": alert.rule_id, "alertrung": rung.pk, "silence": silence.pk}
     found: dict[str, dict[str, Any]] = {kind: {"own": pk, "none": NOWHERE_ID} for kind, pk in rows.items()}
