@@ -104,7 +104,18 @@ class RuleForm(StyledForm):
     def starting(rule: AlertRule | None) -> dict[str, Any]:
         if rule is None:
             return {"for_s": 60, "keep_s": 60, "severity": "warn", "comparison": Comparison.ABOVE}
-        names = ("version", "name", "metric", "comparison", "threshold", "for_s", "keep_s", "severity", "summary", "enabled")
+        names = (
+            "version",
+            "name",
+            "metric",
+            "comparison",
+            "threshold",
+            "for_s",
+            "keep_s",
+            "severity",
+            "summary",
+            "enabled",
+        )
         return {name: getattr(rule, name) for name in names} | {"selector": "\n".join(told(rule.selector))}
 
     @property

@@ -123,7 +123,12 @@ def _form(request: HttpRequest, rule: AlertRule | None, form: RuleForm, status: 
 
 
 def _preview(
-    request: HttpRequest, rule: AlertRule | None, form: RuleForm, terms: RuleTerms, reason: ReasonForm, status: int = 200
+    request: HttpRequest,
+    rule: AlertRule | None,
+    form: RuleForm,
+    terms: RuleTerms,
+    reason: ReasonForm,
+    status: int = 200,
 ) -> HttpResponse:
     names = {name: getattr(terms, name) for name in alert_changes.TERMS}
     proposed = AlertRule(key=rule.key if rule else "new", **names)

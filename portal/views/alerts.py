@@ -35,7 +35,9 @@ LARGEST_ID: Final = 2**63
 COLUMNS: Final = (
     Column("state", gettext_lazy("State"), lambda r: str(r.state.label), "health/alerts/cells/state.html", always=True),
     Column("severity", gettext_lazy("Severity"), lambda r: str(r.severity.label), "health/alerts/cells/severity.html"),
-    Column("rule", gettext_lazy("Alert"), lambda r: r.name, "health/alerts/cells/rule.html", ("rule__key",), always=True),
+    Column(
+        "rule", gettext_lazy("Alert"), lambda r: r.name, "health/alerts/cells/rule.html", ("rule__key",), always=True
+    ),
     Column(
         "subject", gettext_lazy("Subject"), lambda r: r.alert.subject, "health/alerts/cells/subject.html", ("subject",)
     ),
@@ -172,4 +174,3 @@ def end_silence(request: HttpRequest, pk: int) -> HttpResponseBase:
 
 def _act(request: HttpRequest, reason: str) -> Act:
     return Act(viewer(request), "page", reason, request_id(request))
-

@@ -38,9 +38,7 @@ def world() -> None:
     for slot, value in enumerate((40, 50, 93)):
         says(node, slot, temperature_c=value)
     faulty(node, slot=1)
-    place_hold(
-        kind=HoldKind.DRILL, reason="x", actor=None, via="test", card=Card.objects.get(uuid="n1-card-0")
-    )
+    place_hold(kind=HoldKind.DRILL, reason="x", actor=None, via="test", card=Card.objects.get(uuid="n1-card-0"))
     machine("s1", cards=2, simulated=True, in_zone=factories.zone("train"))
     alerting.evaluate()
 
@@ -54,7 +52,7 @@ def test_cards_by_health_real_and_simulated_apart() -> None:
         'gpu_commons_cards_by_health{health="ok",simulated="true",zone="train"} 2.0',
         'gpu_commons_cards_by_health{health="held",simulated="true",zone="train"} 0.0',
         'gpu_commons_alerts_firing{rule="taken-out",severity="warn",simulated="false"} 1.0',
-        'gpu_commons_ingest_backlog 1.0',
+        "gpu_commons_ingest_backlog 1.0",
     ):
         assert line in text.splitlines(), line
 
