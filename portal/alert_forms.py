@@ -20,6 +20,8 @@ from scheduler.alert_rows import LONGEST_S, AlertRule, AlertRung, Comparison
 ANY: Final = ("", _("all"))
 LONGEST_MATCHERS: Final = 5_000
 OPEN: Final = "open"
+# what the form of a rule has as the rule has it
+PLAIN: Final = ("name", "metric", "comparison", "threshold", "for_s", "keep_s", "severity", "summary", "enabled")
 
 
 def _matchers_field(*, required: bool) -> forms.CharField:
@@ -104,27 +106,15 @@ class RuleForm(StyledForm):
     def starting(rule: AlertRule | None) -> dict[str, Any]:
         if rule is None:
             return {"for_s": 60, "keep_s": 60, "severity": "warn", "comparison": Comparison.ABOVE}
-        names = (
-            "version",
-            "name",
-            "metric",
-            "comparison",
-            "threshold",
-            "for_s",
-            "keep_s",
-            "severity",
-            "summary",
-            "enabled",
-        )
-        return {name: getattr(rule, name) for name in names} | {"selector": "\n".join(told(rule.selector))}
+        said = {name: getattr(rule, name) for name in ("version", *PLAIN)}
+        return said | {"selector": "\n".join(told(rule.selector))}
 
     @property
     def terms(self) -> RuleTerms:
         """Refused (field `selector`) when its labels can't be read."""
         data = self.cleaned_data
         selector = parse(data["selector"], "selector")
-        names = ("name", "metric", "comparison", "threshold", "for_s", "keep_s", "severity", "summary", "enabled")
-        return RuleTerms(selector=selector, **{name: data[name] for name in names})
+        return RuleTerms(selector=selector, **{name: data[name] for name in PLAIN})
 
 
 class RungForm(ReasonForm):

@@ -40,7 +40,7 @@ HOURS: Final[Mapping[str, tuple[str, str]]] = {
 LEAST, MEAN, MOST = 1, 2, 3
 EPISODES: Final = """
 WITH bad AS (
-  SELECT h.card_id, h.hour, h.hour - lag(h.hour) OVER (PARTITION BY h.card_id ORDER BY h.hour) > %(gap)s AS apart
+  SELECT h.card_id, h.hour, h.hour - lag(h.hour) OVER (PARTITION BY h.card_id ORDER BY h.hour) > make_interval(secs => %(gap)s) AS apart
   FROM ledger_cardhour h JOIN ledger_card c ON c.id = h.card_id
   WHERE h.hour >= %(since)s AND {value} {sign} %(threshold)s{also}
 ), numbered AS (
@@ -108,10 +108,11 @@ def _of_hours(rule: AlertRule, since: dt.datetime) -> Iterator[tuple[str, int]]:
     at = MEAN if whole else (MOST if above else LEAST)
     statement = EPISODES.format(value=value.format(at=at), sign=">" if above else "<", also=also)
     hours = max(1, -(-rule.for_s // HOUR_S)) if whole else 1
-    gap = dt.timedelta(hours=1, seconds=rule.keep_s)
     with connection.cursor() as cursor:
-        values = {"gap": gap, "since": since, "threshold": rule.threshold, "hours": hours}
-        cursor.execute(statement, values)
+        cursor.execute(
+            statement,
+            {"gap": HOUR_S + rule.keep_s, "since": since, "threshold": rule.threshold, "hours": hours},
+        )
         times = dict(cursor.fetchall())
     world = World()
     seats = CardSeat.objects.filter(card__in=times, period__upper_inf=True).select_related("node", "card")
@@ -142,7 +143,7 @@ def _holds(world: World, since: dt.datetime) -> Iterator[Reading]:
     for hold in rows:
         node = hold.node or seated.get(hold.card_id or 0)
         labels = {"kind": str(hold.kind)} | (world.place(node.pk, node.hostname) if node else {})
-        subject = " ".join(filter(None, (node and node.hostname, hold.card and hold.card.uuid)))
+        subject = " ".join([*([node.hostname] if node else []), *([hold.card.uuid] if hold.card else [])])
         yield Reading(labels, 1, subject, "", node is not None and node.simulated)
 
 

@@ -1,5 +1,5 @@
-"""Gauges of health, telemetry and alerts for /metrics. Label sets are bounded by zones, kinds and rules: no label names a
-card, a node or a job. Reads only; real and simulated things never share a number."""
+"""Gauges of health, telemetry and alerts for /metrics. Label sets are bounded by zones, kinds and rules: no label names
+a card, a node or a job. Reads only; real and simulated things never share a number."""
 
 from __future__ import annotations
 
