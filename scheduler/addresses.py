@@ -152,7 +152,7 @@ def _check_port(port: int) -> None:
 
 def _check_host(host: str) -> None:
     if "%" in host:
-        raise _refused(_("An address with a zone (after “%%”) is link-local and may not be called.") % {}, "address")
+        raise _refused(_("An address with a zone is link-local and may not be called."), "address")
     address = literal(host)
     if address is not None:
         check(address)
