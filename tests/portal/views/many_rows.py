@@ -290,10 +290,10 @@ class Rows:
         alerting.evaluate(now + dt.timedelta(seconds=5))
         for channel in AlertChannel:
             AlertPush.objects.update_or_create(channel=channel, defaults={"tried_at": now})
-        for alert in Alert.objects.order_by("pk")[:1]:  # of which a page tells
-            about = {"event": "fired", "rule": alert.rule, "severity": "warn", "created_at": now, "due_at": now}
-            message = AlertMessage.objects.create(channel="webhook", state="pending", **about)
-            AlertDelivery.objects.create(alert=alert, message=message)
+        told = alert()
+        about = {"event": "fired", "rule": told.rule, "severity": "warn", "created_at": now, "due_at": now}
+        message = AlertMessage.objects.create(channel="webhook", state="pending", **about)
+        AlertDelivery.objects.create(alert=told, message=message)
 
     def _usage(self, n: int) -> None:
         """Use of each of the last days, already rolled up."""
@@ -364,6 +364,11 @@ def policy() -> JobPolicy:
 
 def receipt() -> Receipt:
     return Receipt.objects.latest("pk")
+
+
+def alert() -> Alert:
+    """The one that most messages are about."""
+    return Alert.objects.annotate(n=Count("deliveries")).order_by("-n", "pk")[0]
 
 
 def busiest() -> Node:

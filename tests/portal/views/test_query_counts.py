@@ -69,6 +69,7 @@ OBJECTS: dict[str, Callable[[], list[Any]]] = {
     "quota-project": lambda: ["vision"],
     "department": lambda: ["research"],
     "policy": lambda: [many_rows.policy().pk],
+    "alert": lambda: [many_rows.alert().pk],
     "right": lambda: [OddGrant.objects.filter(user__username="researcher").latest("pk").pk],
 }
 
@@ -123,6 +124,7 @@ VARIANTS: dict[str, dict[str, Callable[[], str]]] = {
     "nodes-return": {"many": _nodes},
     "plan": {"file": _file},
     "drift": {"file": _file},
+    "alerts": {"file": _file},
     "commands": {"file": _file},
     "audit": {"file": _file},
     "audit-object": {"file": _file},
