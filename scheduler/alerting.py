@@ -18,6 +18,7 @@ from typing import Final
 from django.db import transaction
 
 from ledger.clock import database_now
+from ledger.rows import update
 from scheduler import alert_defaults, alert_messages
 from scheduler.alert_matchers import meets
 from scheduler.alert_metrics import METRICS, Labels, Reach, Reading, World, reaches, readings
@@ -118,7 +119,7 @@ def _write(hits: Mapping[str, Hit], rules: Mapping[int, AlertRule], broken: set[
                 changed.append(alert)
         new = [_begun(mark, hit, now) for mark, hit in hits.items() if mark not in standing]
         Alert.objects.filter(pk__in=gone).delete()
-        Alert.objects.bulk_update(changed, CHANGED, batch_size=BATCH)
+        update(Alert, [a.pk for a in changed], {name: [getattr(a, name) for a in changed] for name in CHANGED})
         Alert.objects.bulk_create(new, batch_size=BATCH)
     counts["began"], counts["passed"] = len(new), len(gone)
     counts["fired"] = sum(alert.fired_at == now for alert in (*changed, *new))

@@ -107,7 +107,8 @@ class Silences(Listing):
     def get(self, request: Request) -> Response:
         _readers_only(request)
         rows = Silence.objects.select_related("by", "ended_by")
-        return self.page(rows, lambda page: [silence_answer(silence) for silence in page])
+        now = database_now()
+        return self.page(rows, lambda page: [silence_answer(silence, now) for silence in page])
 
     @extend_schema(
         summary="Silence alerts from now until then", request=SilenceInput, responses={201: OpenApiTypes.OBJECT}
@@ -120,7 +121,7 @@ class Silences(Listing):
         matchers = parse("\n".join(values["matchers"]))
         act = Act(request.user, "api", values["reason"], request_id(request))
         made = alert_changes.silence(matchers=matchers, until=values["until"], act=act)
-        return Response(silence_answer(made), status=status.HTTP_201_CREATED)
+        return Response(silence_answer(made, database_now()), status=status.HTTP_201_CREATED)
 
 
 @extend_schema(tags=["alerts"])
@@ -134,7 +135,8 @@ class SilenceEnd(Reading):
         data = EndHoldInput(data=request.data)
         data.is_valid(raise_exception=True)
         act = Act(request.user, "api", data.validated_data["reason"], request_id(request))
-        return Response(silence_answer(alert_changes.end_silence(silence=found, act=act)))
+        ended = alert_changes.end_silence(silence=found, act=act)
+        return Response(silence_answer(ended, database_now()))
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
@@ -194,7 +196,7 @@ def rule_answer(rule: AlertRule) -> dict[str, Any]:
     }
 
 
-def silence_answer(silence: Silence) -> dict[str, Any]:
+def silence_answer(silence: Silence, now: dt.datetime) -> dict[str, Any]:
     return {
         "id": silence.pk,
         "matchers": told(silence.matchers),
@@ -203,5 +205,5 @@ def silence_answer(silence: Silence) -> dict[str, Any]:
         "by": silence.by.username,
         "reason": silence.reason,
         "ended_by": silence.ended_by.username if silence.ended_by else None,
-        "in_force": silence.period.upper > database_now(),
+        "in_force": silence.period.upper > now,
     }
