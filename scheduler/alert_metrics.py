@@ -16,7 +16,7 @@ from django.db.models import Count, F, Min, Q, QuerySet
 
 from ledger.clock import database_now
 from ledger.models import CardSeat, CardStatus, Case, Fault, Hold, Job, Node, NodeZone
-from ledger.vocabulary import HoldKind, JobState, NodeState
+from ledger.vocabulary import HoldKind, JobState, NodeState, Supply
 from scheduler.models import Drift
 
 FRESH: Final = dt.timedelta(minutes=2)  # what a card said longer ago is not known any more
@@ -59,13 +59,16 @@ class World:
     now: dt.datetime = field(default_factory=database_now)
 
     @cached_property
-    def zones(self) -> Mapping[int, str]:
-        """Node id → slug of the zone that it is in."""
-        return dict(NodeZone.objects.filter(period__upper_inf=True).values_list("node", "zone__slug"))
+    def zones(self) -> Mapping[int, Labels]:
+        """Node id → the zone that it is in, and its supply where it is not the site's own."""
+        rows = NodeZone.objects.filter(period__upper_inf=True).values_list("node", "zone__slug", "node__supply")
+        return {
+            node: {"zone": zone} | ({"supply": str(supply)} if supply != Supply.OWNED else {})
+            for node, zone, supply in rows
+        }
 
     def place(self, node: int, hostname: str) -> Labels:
-        zone = self.zones.get(node)
-        return {"node": hostname} | ({"zone": zone} if zone else {})
+        return {"node": hostname} | self.zones.get(node, {})
 
 
 Metric = Callable[[World, Reach], Iterable[Reading]]

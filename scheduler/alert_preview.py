@@ -40,7 +40,8 @@ HOURS: Final[Mapping[str, tuple[str, str]]] = {
 LEAST, MEAN, MOST = 1, 2, 3
 EPISODES: Final = """
 WITH bad AS (
-  SELECT h.card_id, h.hour, h.hour - lag(h.hour) OVER (PARTITION BY h.card_id ORDER BY h.hour) > make_interval(secs => %(gap)s) AS apart
+  SELECT h.card_id, h.hour,
+    h.hour - lag(h.hour) OVER (PARTITION BY h.card_id ORDER BY h.hour) > make_interval(secs => %(gap)s) AS apart
   FROM ledger_cardhour h JOIN ledger_card c ON c.id = h.card_id
   WHERE h.hour >= %(since)s AND {value} {sign} %(threshold)s{also}
 ), numbered AS (

@@ -75,6 +75,8 @@ def amount(value: float, of: str) -> str:
 
 def condition(rule: AlertRule) -> str:
     """What the rule calls bad."""
+    if rule.metric == "taken_out":
+        return str(metric(rule.metric))
     about = {"metric": metric(rule.metric), "threshold": amount(rule.threshold, rule.metric)}
     if rule.comparison == Comparison.ABOVE:
         return _("%(metric)s above %(threshold)s") % about

@@ -162,6 +162,18 @@ def test_the_ladder_as_it_comes(labels: dict[str, str], channels: list[str]) -> 
     assert alert_messages.channels_of(alert, alert_messages.ladder()) == channels
 
 
+def test_a_machine_that_is_not_the_site_s_own_says_so_and_its_warnings_stay_on_the_pages(hook: Server) -> None:
+    only("taken-out")
+    take_out(*cards_of(machine("n1", supply="spot")), *cards_of(machine("n2")))
+    passes(0)
+    assert sorted((a.labels["node"], a.labels.get("supply")) for a in Alert.objects.all()) == [
+        ("n1", "spot"),
+        ("n2", None),
+    ]
+    send()
+    assert [told["place"] for told in bodies(hook)] == ["n2"]
+
+
 def test_a_rung_that_is_switched_off_is_stepped_over() -> None:
     ready()
     rung = AlertRung.objects.get(key="urgent-inference")
