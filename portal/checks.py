@@ -13,7 +13,9 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 
+from ledger.errors import Refused
 from portal.up.folder import SERVICES, DataFolder
+from scheduler import addresses
 
 SHORTEST_KEY: Final = 50
 SHORTEST_TOKEN: Final = 32
@@ -110,3 +112,16 @@ def pages() -> Found:
         yield Error("Sessions can't be listed and ended, or scripts can read their cookie.", id="portal.E007")
     if settings.RATE_FACTOR == 0:
         yield Warning("RATE_FACTOR is 0: nobody is throttled.", id="portal.W008")
+
+
+@deploy
+def channels() -> Found:
+    """Of alerts; names are resolved when something is sent."""
+    for name in ("ALERTMANAGER_URL", "ALERT_WEBHOOK_URL"):
+        try:
+            addresses.read(getattr(settings, name) or "http://nowhere.example")
+        except Refused as refused:
+            hint = "Name its host and port in OUTBOUND_ALLOW."
+            yield Warning(f"{name} will not be called: {refused}", hint, id="portal.W009")
+    if settings.ALERT_MAIL_TO and not settings.EMAIL_HOST:
+        yield Warning("ALERT_MAIL_TO is set, and EMAIL_HOST is not: no mail is sent.", id="portal.W010")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import Any, Final
+from typing import Final
+
+from scheduler import alert_messages, alerts
+from scheduler.alert_rows import Alert
 
 SENT: Final = "sent"
 NOWHERE: Final = "not_configured"
@@ -31,29 +33,17 @@ def told(hold_id: int) -> Told:
 
 def deliveries(hold_id: int) -> list[tuple[str, dt.datetime | None, str]]:
     """(channel, when, state) of every alert of this hold."""
-    alerts = _module("alerts")
-    found: list[tuple[str, dt.datetime | None, str]] = [] if alerts is None else alerts.deliveries_for(_labels(hold_id))
-    return found
+    return alerts.deliveries_for(_labels(hold_id))
 
 
 def awaited(hold_id: int) -> frozenset[str]:
     """What is to tell of this hold: the portal's pages, and once its alert fires those channels on which it is to leave
     the portal."""
-    rows, messages = _module("alert_rows"), _module("alert_messages")
-    if rows is None or messages is None:
-        return frozenset()
-    fired = rows.Alert.objects.filter(labels__contains=_labels(hold_id), fired_at__isnull=False)
-    rungs = messages.ladder()
-    leaves = {channel for alert in fired for channel in messages.channels_of(alert, rungs)}
-    return frozenset({PAGES} | {channel for channel in leaves if messages.configured(channel)})
+    fired = Alert.objects.filter(labels__contains=_labels(hold_id), fired_at__isnull=False)
+    rungs = alert_messages.ladder()
+    leaves = {channel for alert in fired for channel in alert_messages.channels_of(alert, rungs)}
+    return frozenset({PAGES} | {channel for channel in leaves if alert_messages.configured(channel)})
 
 
 def _labels(hold_id: int) -> dict[str, str]:
     return {"hold": str(hold_id)}
-
-
-def _module(name: str) -> Any:
-    try:
-        return import_module(f"scheduler.{name}")
-    except ModuleNotFoundError:
-        return None

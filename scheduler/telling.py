@@ -12,15 +12,12 @@ import hashlib
 import hmac
 import json
 import logging
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Collection
 from typing import Any, Final
 
 from django.conf import settings
 from django.core.mail import EmailMessage
-from django.db import transaction
 from django.db.models import F
 from django.db.models.lookups import IsNull
 from django.utils import translation
@@ -29,14 +26,11 @@ from ledger import ends, letters, notices
 from ledger.clock import database_now
 from ledger.models import Delivery, Letter, Notice, User
 from ledger.vocabulary import Channel, DeliveryState
+from scheduler import outbound, outbox
 
 log = logging.getLogger(__name__)
 BATCH: Final = 50  # tries in one pass; what is dropped takes nobody's turn
 MOST_LOOKED_AT: Final = 2_000
-LEASE: Final = dt.timedelta(seconds=60)  # longer than one try takes
-FIRST_BACK_OFF_S: Final = 30
-LONGEST_BACK_OFF_S: Final = 4 * 3_600
-MOST_TRIES: Final = 15  # about a day and a half; then it has failed
 TIMEOUT_S: Final = 10
 
 
@@ -61,11 +55,12 @@ def _try(pk: int, now: dt.datetime) -> str:
         return ""
     try:
         if delivery.letter is not None and not letters.holds(delivery.letter, now):
-            return "dropped" if _note_dropped(delivery) else ""
+            return "dropped" if outbox.note_dropped(Delivery.objects.all(), delivery.pk) else ""
         SENDERS[Channel(delivery.channel)](delivery)
     except Exception as error:  # whatever a mail server or a library says: it is told in the row
         log.warning("delivery %d, %s: %s", delivery.pk, delivery, error)
-        return "failed" if _note_failure(delivery, error, now) else "tried"
+        given_up = outbox.note_failure(Delivery.objects.all(), delivery.pk, delivery.tries, error, now)
+        return "failed" if given_up else "tried"
     return "sent" if _note_sent(delivery) else ""
 
 
@@ -78,39 +73,14 @@ def _due(now: dt.datetime, limit: int, looked_at: Collection[int] = ()) -> list[
 
 def _claim(pk: int, now: dt.datetime) -> Delivery | None:
     """None when another worker has it, or it is done."""
-    with transaction.atomic(durable=True):
-        rows = Delivery.objects.select_for_update(skip_locked=True, of=("self",))
-        due = rows.filter(pk=pk, state=DeliveryState.PENDING, due_at__lte=now)
-        delivery = due.select_related("notice__project__owner", "to").first()
-        if delivery is not None:
-            delivery.tries, delivery.due_at = delivery.tries + 1, now + LEASE
-            delivery.save(update_fields=["tries", "due_at"])
+    delivery = outbox.claim(Delivery.objects.all(), pk, now, "notice__project__owner", "to")
     if delivery is not None and delivery.letter_id is not None:
         delivery.letter = letters.with_things(Letter.objects).get(pk=delivery.letter_id)
     return delivery
 
 
 def _note_sent(delivery: Delivery) -> int:
-    return Delivery.objects.filter(pk=delivery.pk, state=DeliveryState.PENDING).update(
-        state=DeliveryState.SENT, sent_at=database_now(), last_error=""
-    )
-
-
-def _note_dropped(delivery: Delivery) -> int:
-    """It is not so any more, or not theirs to know."""
-    return Delivery.objects.filter(pk=delivery.pk, state=DeliveryState.PENDING).update(state=DeliveryState.DROPPED)
-
-
-def _note_failure(delivery: Delivery, error: Exception, now: dt.datetime) -> bool:
-    """Try later; True when it was tried often enough."""
-    given_up = delivery.tries >= MOST_TRIES
-    wait = min(LONGEST_BACK_OFF_S, FIRST_BACK_OFF_S * 2 ** min(delivery.tries - 1, 20))
-    Delivery.objects.filter(pk=delivery.pk, state=DeliveryState.PENDING).update(
-        state=DeliveryState.FAILED if given_up else DeliveryState.PENDING,
-        due_at=now + dt.timedelta(seconds=wait),
-        last_error=(str(error) or type(error).__name__)[:500],
-    )
-    return given_up
+    return outbox.note_sent(Delivery.objects.all(), delivery.pk)
 
 
 # -- channels ----------------------------------------------------------------------------------------------------------
@@ -139,27 +109,18 @@ def _notice(delivery: Delivery) -> Notice:
     return delivery.notice
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_arguments: Any) -> None:
-        return None  # urllib then raises the answer as an error
-
-
 def _send_webhook(delivery: Delivery) -> None:
     body = json.dumps(document(_notice(delivery)), ensure_ascii=False, sort_keys=True).encode()
-    request = urllib.request.Request(  # noqa: S310  the scheme is checked when the settings are read
-        settings.PROJECT_WEBHOOK_URL,
-        data=body,
-        method="POST",
-        headers={
-            "Content-Type": "application/json; charset=utf-8",
-            "User-Agent": "GPU-Commons",
-            "Idempotency-Key": f"notice-{delivery.notice_id}",
-            "X-GPU-Commons-Signature": f"sha256={signature(body, settings.PROJECT_WEBHOOK_SECRET)}",
-        },
-    )
-    opener = urllib.request.build_opener(_NoRedirects)
-    with opener.open(request, timeout=TIMEOUT_S):
-        pass  # anything but 2xx was raised
+    key, secret = f"notice-{delivery.notice_id}", settings.PROJECT_WEBHOOK_SECRET
+    outbound.post(settings.PROJECT_WEBHOOK_URL, body, signed_headers(body, key, secret), TIMEOUT_S, trusted=True)
+
+
+def signed_headers(body: bytes, key: str, secret: str) -> dict[str, str]:
+    return {
+        "Content-Type": "application/json; charset=utf-8",
+        "Idempotency-Key": key,
+        "X-GPU-Commons-Signature": f"sha256={signature(body, secret)}",
+    }
 
 
 def signature(body: bytes, secret: str) -> str:

@@ -6,7 +6,7 @@ ROLE = "gpu_commons_app"
 
 
 class Migration(migrations.Migration):
-    dependencies = [("portal", "0007_cases_are_kept"), ("scheduler", "0011_drills")]
+    dependencies = [("portal", "0007_cases_are_kept"), ("scheduler", "0012_drills")]
     operations = [
         migrations.RunSQL(
             f"REVOKE DELETE, TRUNCATE ON scheduler_drill FROM {ROLE}",

@@ -14,9 +14,12 @@ from axe_playwright_python.sync_playwright import Axe
 from ledger import letters, odd_grants
 from ledger.acts import Act
 from ledger.clock import database_now
-from ledger.models import Department, User
+from ledger.inventory import place_hold
+from ledger.models import Department, Node, User
+from ledger.vocabulary import HoldKind
 from portal.management.commands.screenshots import settle
 from portal.sample_pages import sample_addresses
+from scheduler import alert_changes, alerting
 from scheduler.zone_proposals import propose_list
 from scheduler.zones import make_plan
 from tests import factories
@@ -55,6 +58,10 @@ def world(people: dict[str, User], turn: Callable[[], None]) -> dict[str, User]:
     for user, place in (("member", factories.zone()), ("member", research), ("researcher", research)):
         odd_grants.give(user=people[user], place=place, until=soon, act=act)
     letters.write_due()
+    place_hold(kind=HoldKind.DRILL, reason="drill", actor=None, via="test", node=Node.objects.get(hostname="real"))
+    alerting.evaluate()
+    until = database_now() + dt.timedelta(hours=1)
+    alert_changes.silence(matchers=[["node", "=", ["n9"]]], until=until, act=act)
     return people
 
 

@@ -62,6 +62,9 @@ NEVER_DELETED = [
     "ledger_case",
     "ledger_agentorder",
     "scheduler_drill",
+    "scheduler_alertrule",
+    "scheduler_alertrung",
+    "scheduler_silence",
 ]
 FORBIDDEN = [
     *(f"{verb} {table}" for table in NEVER_DELETED for verb in ("DELETE FROM", "TRUNCATE")),

@@ -100,6 +100,18 @@ def test_the_embedded_database_is_told(good: Any, tmp_path: Path, monkeypatch: p
     assert "portal.W007" in found(checks.database_rights)
 
 
+def test_channels_of_alerts_that_will_not_be_called_are_told(good: Any) -> None:
+    from portal import checks
+
+    assert found(checks.channels) == set()
+    good.ALERTMANAGER_URL, good.ALERT_WEBHOOK_URL = "http://127.0.0.1:9093", "https://hooks.example/x"
+    assert found(checks.channels) == {"portal.W009"}
+    good.OUTBOUND_ALLOW = ["127.0.0.1:9093"]
+    assert found(checks.channels) == set()
+    good.ALERT_MAIL_TO, good.EMAIL_HOST = ["ops@lab.example"], ""
+    assert found(checks.channels) == {"portal.W010"}
+
+
 def test_a_first_try_is_told_to_turn_https_on(tmp_path: Path) -> None:
     done = check(tmp_path, HTTPS="0", PROXIES="0", ALLOWED_HOSTS="*", DEBUG="1")
     assert done.returncode == 1

@@ -47,6 +47,8 @@ BODIES: dict[str, dict[str, Any]] = {
         "rules": [{"kind": kind, "action": "log"} for kind in FaultKind],
         "reason": "test",
     },
+    "silences": {"matchers": ["node=n1"], "until": str(relations.in_a_week()) + "T00:00:00Z", "reason": "test"},
+    "silence-end": {"reason": "test"},
     "policies-preview": {"priority_most": 5},
     "case-acts": {"act": "test", "reason": "test"},
     "drills": {"node": "n1", "reason": "test"},

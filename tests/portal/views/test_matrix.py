@@ -38,6 +38,15 @@ ROLES = ("researcher", "member", "viewer", "deputy", "owner", "outsider", "opera
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 OPEN = {"sign-in", "sign-out", "language", "healthz", "readyz", "metrics"}
 NOWHERE_ID = 999_999_999
+RULE = {
+    "name": "T",
+    "metric": "dwell",
+    "comparison": "above",
+    "severity": "warn",
+    "threshold": "9",
+    "for_s": "0",
+    "keep_s": "0",
+}
 BODIES: dict[str, dict[str, str]] = {
     "job-cancel": {"reason": "test"},
     "theme": {"theme": "dark"},
@@ -67,6 +76,11 @@ BODIES: dict[str, dict[str, str]] = {
     "quota-member": {"user": "researcher", "resource": "cpu_milli", "amount": "1", "reason": "test"},
     "health-policy-change": {"kind": "xid", "code": "13", "action": "watch", "days": "30"},
     "fault": {"reason": "test"},
+    "silences": {"matchers": "node=n1", "until": f"{relations.in_a_week()}T00:00", "reason": "test"},
+    "silence-end": {"reason": "test"},
+    "alert-rule-new": RULE,
+    "alertrule": RULE | {"confirm": "yes", "reason": "test"},
+    "alertrung": {"version": "1", "matchers": "kind=data", "channels": "mail", "reason": "test"},
     "policies-change": {"about": "site", "priority_most": "5"},
     "right-new": {
         "user": "guest of other",

@@ -73,6 +73,7 @@ OBJECTS: dict[str, Callable[[], list[Any]]] = {
     "drill": lambda: [many_rows.drill_row().pk],
     "health-policy-version": lambda: [HealthVersion.objects.latest("number").number],
     "health-policy-put-back": lambda: [HealthVersion.objects.latest("number").number],
+    "alert": lambda: [many_rows.alert().pk],
     "right": lambda: [OddGrant.objects.filter(user__username="researcher").latest("pk").pk],
 }
 
@@ -127,6 +128,7 @@ VARIANTS: dict[str, dict[str, Callable[[], str]]] = {
     "nodes-return": {"many": _nodes},
     "plan": {"file": _file},
     "drift": {"file": _file},
+    "alerts": {"file": _file},
     "commands": {"file": _file},
     "audit": {"file": _file},
     "audit-object": {"file": _file},

@@ -10,7 +10,7 @@ import scheduler.drill_rows
 class Migration(migrations.Migration):
     dependencies = [
         ("ledger", "0025_telemetry"),
-        ("scheduler", "0010_job_policies"),
+        ("scheduler", "0011_alerts"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
