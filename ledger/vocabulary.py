@@ -283,6 +283,7 @@ STATE_FAULTS: Final = frozenset(
         FaultKind.MISSING,
         FaultKind.STORAGE,
         FaultKind.SILENT,
+        FaultKind.CLOCK,
         FaultKind.ORPHAN,
         FaultKind.OVERUSE,
     }
@@ -348,6 +349,7 @@ class QualityKind(StrEnum):
     LATE = "late"
     TOO_OLD = "too_old"  # older than what is kept
     FUTURE = "future"  # its clock is ahead
+    BEHIND = "behind"  # its clock is days behind
     IMPOSSIBLE = "impossible"  # a value that no card can have
     UNKNOWN_CARD = "unknown_card"
     FOREIGN_CARD = "foreign_card"  # it sits in another node

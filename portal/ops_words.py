@@ -93,6 +93,9 @@ TASKS: Final[Mapping[str, Text]] = {
     "scheduler.tell": _("tells people of projects that end, requests, invitations and extra rights"),
     "scheduler.drain_quota": _("ends jobs above a quota that was cut, from its date on"),
     "ledger.seal_audit": _("chains new rows of the audit trail"),
+    "ledger.copy_samples": _("copies what agents told of cards into their history"),
+    "ledger.sum_up_hours": _("sums the history of cards up by hours"),
+    "ledger.drop_old_samples": _("drops history of cards that is older than what is kept"),
     "ledger.roll_up": _("rolls the balance up by quarters of an hour"),
     "ledger.check_books": _("proves the invariants of the books"),
 }

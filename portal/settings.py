@@ -204,7 +204,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 CELERY_TIMEZONE = "UTC"
 CELERY_ENABLE_UTC = True
 CELERY_TASK_DEFAULT_QUEUE = "books"
-CELERY_TASK_QUEUES = [Queue(name) for name in ("placement", "drivers", "inventory", "books")]
+CELERY_TASK_QUEUES = [Queue(name) for name in ("placement", "drivers", "inventory", "books", "health")]
 CELERY_TASK_ROUTES = {
     "scheduler.tick": {"queue": "placement"},
     "scheduler.run_commands": {"queue": "drivers"},
@@ -217,6 +217,9 @@ CELERY_TASK_ROUTES = {
     "scheduler.reclaim": {"queue": "books"},
     "scheduler.tell": {"queue": "books"},
     "scheduler.drain_quota": {"queue": "inventory"},
+    "ledger.copy_samples": {"queue": "health"},
+    "ledger.sum_up_hours": {"queue": "health"},
+    "ledger.drop_old_samples": {"queue": "health"},
     "ledger.seal_audit": {"queue": "books"},
     "ledger.roll_up": {"queue": "books"},
     "ledger.check_books": {"queue": "books"},
@@ -240,6 +243,9 @@ CELERY_BEAT_SCHEDULE = {
     "reclaim": every(10, "scheduler.reclaim"),
     "tell": every(10, "scheduler.tell"),
     "drain-quota": every(30, "scheduler.drain_quota"),
+    "copy-samples": every(2, "ledger.copy_samples"),
+    "sum-up-hours": every(300, "ledger.sum_up_hours"),
+    "drop-old-samples": every(3600, "ledger.drop_old_samples"),
     "seal-audit": every(5, "ledger.seal_audit"),
     "roll-up": every(60, "ledger.roll_up"),
     "check-books": every(60, "ledger.check_books"),
@@ -262,6 +268,10 @@ EMAIL_USE_TLS, EMAIL_USE_SSL = env.flag("EMAIL_USE_TLS"), env.flag("EMAIL_USE_SS
 EMAIL_TIMEOUT = 10
 EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if EMAIL_HOST else 'dummy'}.EmailBackend"
 DEFAULT_FROM_EMAIL = SERVER_EMAIL = env.text("EMAIL_FROM", "gpu-commons@localhost")
+
+# How long what agents tell of cards is kept: each sample, and the hours that they are summed up to.
+SAMPLES_KEPT_DAYS = env.integer("SAMPLES_KEPT_DAYS", 14, at_least=2)
+SAMPLE_HOURS_KEPT_DAYS = env.integer("SAMPLE_HOURS_KEPT_DAYS", 400, at_least=2)
 
 FAIR_SHARE_HALF_LIFE_HOURS = env.number("FAIR_SHARE_HALF_LIFE_HOURS", 168.0)  # after which usage counts half
 # Work that is stopped so that others get what they are guaranteed, or for a higher tier.

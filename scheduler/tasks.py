@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, close_old_connections
 from django.db.models import F
 
-from ledger import audit, invariants, letters, odd_grants, quarters, requests
+from ledger import audit, invariants, letters, odd_grants, quarters, requests, samples
 from ledger.clock import database_now
 from scheduler import (
     commands,
@@ -130,6 +130,21 @@ def _learn() -> dict[str, Any]:
 @shared_task(name="ledger.expire_requests")
 def expire_requests() -> dict[str, Any]:
     return recorded("ledger.expire_requests", lambda: {"expired": requests.expire_requests()})
+
+
+@shared_task(name="ledger.copy_samples")
+def copy_samples() -> dict[str, Any]:
+    return recorded("ledger.copy_samples", lambda: dict(samples.copy_batches()))
+
+
+@shared_task(name="ledger.sum_up_hours")
+def sum_up_hours() -> dict[str, Any]:
+    return recorded("ledger.sum_up_hours", lambda: dict(samples.sum_up_hours()))
+
+
+@shared_task(name="ledger.drop_old_samples")
+def drop_old_samples() -> dict[str, Any]:
+    return recorded("ledger.drop_old_samples", lambda: dict(samples.drop_old()))
 
 
 @shared_task(name="ledger.seal_audit")

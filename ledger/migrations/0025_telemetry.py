@@ -216,6 +216,7 @@ class Migration(migrations.Migration):
                             (ledger.vocabulary.QualityKind["LATE"], ledger.vocabulary.QualityKind["LATE"]),
                             (ledger.vocabulary.QualityKind["TOO_OLD"], ledger.vocabulary.QualityKind["TOO_OLD"]),
                             (ledger.vocabulary.QualityKind["FUTURE"], ledger.vocabulary.QualityKind["FUTURE"]),
+                            (ledger.vocabulary.QualityKind["BEHIND"], ledger.vocabulary.QualityKind["BEHIND"]),
                             (ledger.vocabulary.QualityKind["IMPOSSIBLE"], ledger.vocabulary.QualityKind["IMPOSSIBLE"]),
                             (
                                 ledger.vocabulary.QualityKind["UNKNOWN_CARD"],
@@ -607,6 +608,7 @@ class Migration(migrations.Migration):
                             ledger.vocabulary.QualityKind["LATE"],
                             ledger.vocabulary.QualityKind["TOO_OLD"],
                             ledger.vocabulary.QualityKind["FUTURE"],
+                            ledger.vocabulary.QualityKind["BEHIND"],
                             ledger.vocabulary.QualityKind["IMPOSSIBLE"],
                             ledger.vocabulary.QualityKind["UNKNOWN_CARD"],
                             ledger.vocabulary.QualityKind["FOREIGN_CARD"],

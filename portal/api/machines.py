@@ -1,8 +1,6 @@
-"""The views of machines: nodes, cards, zones, holds, mismatches, and what agents report. Thin, as portal.api.views."""
+"""The views of machines: nodes, cards, zones, holds and mismatches. Thin, as portal.api.views."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from django.db.models import Q
 from django.utils.translation import gettext as _
@@ -14,15 +12,14 @@ from rest_framework.generics import get_object_or_404
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ledger import holds, telemetry
+from ledger import holds
 from ledger.clock import database_now
-from ledger.models import Card, CardSeat, Hold, Job, Node, User, Zone
+from ledger.models import Card, Hold, Job, Node, User, Zone
 from ledger.vocabulary import HoldKind
 from portal.api import answers
-from portal.api.auth import AgentAuthentication, IsAgent
 from portal.api.filters import clean_text, flag
 from portal.api.listing import ID_LIMIT, PAGING, Listing, Reading, request_id
-from portal.api.serializers import EndHoldInput, HoldInput, ReportInput
+from portal.api.serializers import EndHoldInput, HoldInput
 from scheduler.models import Drift
 
 
@@ -181,39 +178,4 @@ class DriftList(Listing):
         now = database_now()
         return self.page(
             rows, lambda page: [answers.drift_answer(d, int((now - d.first_seen).total_seconds())) for d in page]
-        )
-
-
-@extend_schema(tags=["agents"])
-class AgentReports(Reading):
-    authentication_classes = [AgentAuthentication]
-    permission_classes = [IsAgent]
-
-    @extend_schema(summary="A node agent's report", request=ReportInput, responses=OpenApiTypes.OBJECT)
-    def post(self, request: Request) -> Response:
-        node = request.auth
-        assert isinstance(node, Node)  # noqa: S101  IsAgent said so
-        data = ReportInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        report = data.validated_data
-        if report["hostname"] != node.hostname:
-            raise PermissionDenied(_("This token belongs to another node."))
-        foreign = self._foreign_cards(node, report)
-        report["cards"] = [card for card in report["cards"] if card["uuid"] not in foreign]
-        receipt = telemetry.ingest(node, report)
-        answer = {"accepted": receipt.accepted, "faults": receipt.faults, "note": receipt.note}
-        if foreign:
-            answer["refused_cards"] = sorted(foreign)
-            answer["note"] = _(
-                "These cards sit in another node that still reports them; what you say of them is left out."
-            )
-        return Response(answer)
-
-    def _foreign_cards(self, node: Node, report: dict[str, Any]) -> set[str]:
-        """Cards that sit in another node. They may appear here only once that node has reported them gone."""
-        return set(
-            CardSeat.objects.filter(card__uuid__in=[c["uuid"] for c in report["cards"]], period__upper_inf=True)
-            .exclude(node=node)
-            .exclude(card__holds__kind=HoldKind.LOST, card__holds__period__upper_inf=True)
-            .values_list("card__uuid", flat=True)
         )

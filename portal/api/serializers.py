@@ -247,33 +247,72 @@ class EndHoldInput(Strict):
     reason = Text(max_length=500, multiline=True)
 
 
+SLOWDOWNS = ("thermal", "power", "other")
+
+
 class _Loose(serializers.Serializer[Any]):
     """Agents of other versions may send more than we know."""
+
+
+class StoragePart(_Loose):
+    path = Text(max_length=1000)
+    ok = StrictBoolean()
+    ms = WholeNumber(required=False, allow_null=True, min_value=0, max_value=2**31 - 1)
+    error = Text(default="", allow_null=True, allow_blank=True, max_length=500, multiline=True)
 
 
 class NodePart(_Loose):
     cpu_milli = WholeNumber(min_value=0, max_value=100_000_000)
     host_memory_mib = WholeNumber(min_value=0, max_value=MIB_LIMIT)
+    pci_cards = WholeNumber(required=False, allow_null=True, min_value=0, max_value=1024)
+    storage = Items(child=StoragePart(), required=False, allow_null=True, most=64)
 
 
-class CardPart(_Loose):
+class Reading(WholeNumber):
+    """A whole number or null. What no card can have is not refused here, so that one bad sensor hides no other card:
+    ledger.telemetry sets it aside and counts it."""
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(required=False, allow_null=True, min_value=-(2**31), max_value=2**31 - 1, **values)
+
+
+class SamplePart(_Loose):
+    """What a card told at one moment."""
+
     uuid = Text(max_length=100)
+    memory_used_mib = Reading()
+    temperature_c = Reading()
+    utilisation_pct = Reading()
+    tensor_pct = Reading()
+    memory_busy_pct = Reading()
+    power_mw = Reading()
+
+
+class CardPart(SamplePart):
     slot = WholeNumber(min_value=0, max_value=1024)
     model = Text(max_length=64)
     memory_mib = WholeNumber(allow_null=True, min_value=1, max_value=CARD_MIB_LIMIT)  # null: the card does not tell
-    memory_used_mib = WholeNumber(required=False, allow_null=True, min_value=0, max_value=CARD_MIB_LIMIT)
-    temperature_c = WholeNumber(required=False, allow_null=True, min_value=-50, max_value=200)
-    utilisation_pct = WholeNumber(required=False, allow_null=True, min_value=0, max_value=100)
-    power_mw = WholeNumber(required=False, allow_null=True, min_value=0, max_value=10_000_000)
     ecc = Facts(dict, required=False, allow_null=True)
+    nvlink_errors = WholeNumber(required=False, allow_null=True, min_value=0, max_value=2**62)
+    slowdown = Items(child=Choice(SLOWDOWNS), required=False, allow_null=True, most=len(SLOWDOWNS))
+    reset_required = StrictBoolean(default=False)
     processes = Facts(list, required=False, allow_null=True)
     lost = StrictBoolean(default=False)
 
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        used = attrs.get("memory_used_mib")
-        if used is not None and attrs["memory_mib"] is not None and used > attrs["memory_mib"]:
-            raise serializers.ValidationError({"memory_used_mib": _("More is used than the card has.")})
-        return attrs
+
+class EarlierPart(_Loose):
+    sequence = WholeNumber(min_value=0, max_value=2**62)
+    sent_at = Instant()
+    cards = Items(child=SamplePart(), most=1024)
+
+
+class ResultPart(_Loose):
+    """How something ended that the agent was asked to do."""
+
+    order = WholeNumber(min_value=1, max_value=2**63 - 1)
+    ok = StrictBoolean()
+    seconds = serializers.FloatField(min_value=0, max_value=10_000_000)
+    detail = Text(default="", allow_blank=True, max_length=4000, multiline=True)
 
 
 class LinkPart(_Loose):
@@ -285,7 +324,7 @@ class LinkPart(_Loose):
 
 class FaultPart(_Loose):
     id = Text(max_length=200)
-    kind = Choice(["xid", "ecc", "lost", "thermal"])
+    kind = Choice(["xid", "ecc", "lost", "thermal", "nvlink", "correctable"])
     code = WholeNumber(required=False, allow_null=True, min_value=0, max_value=1_000_000)
     card_uuid = Text(required=False, allow_null=True, max_length=100)
     at = Instant()
@@ -302,6 +341,13 @@ class ReportInput(_Loose):
     cards = Items(child=CardPart(), most=1024)
     links = Items(child=LinkPart(), default=list, most=65_536)
     faults = Items(child=FaultPart(), default=list, most=1000)
+    earlier = Items(child=EarlierPart(), default=list, most=100)
+    results = Items(child=ResultPart(), default=list, most=100)
+
+    def validate_earlier(self, earlier: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for part in earlier:
+            self.validate_cards(part["cards"])
+        return earlier
 
     def validate_cards(self, cards: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if len({card["uuid"] for card in cards}) != len(cards):

@@ -82,6 +82,14 @@ def take(scope: str, who: str) -> int:
     return WINDOW_S - int(now) % WINDOW_S if count > limit else 0
 
 
+def first_of_the_minute(what: str) -> bool:
+    """Whether nobody has asked this of `what` in this minute. False when Redis is away."""
+    try:
+        return bool(_client(settings.REDIS_URL).set(f"first:{what}:{int(time.time()) // WINDOW_S}", 1, nx=True, ex=120))
+    except redis.RedisError:
+        return False
+
+
 @lru_cache(maxsize=4)
 def _client(url: str) -> redis.Redis:
     return redis.Redis.from_url(

@@ -4,6 +4,7 @@ from django.urls import path, re_path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from portal.api import (  # noqa: F401  the schema's extensions register themselves
+    agents,
     ends,
     machines,
     policies,
@@ -47,7 +48,7 @@ urlpatterns = [
     path("holds/<int:pk>/end/", machines.HoldEnd.as_view(), name="hold-end"),
     path("books/balance/", views.Balance.as_view(), name="balance"),
     path("drift/", machines.DriftList.as_view(), name="drift"),
-    path("agents/reports/", machines.AgentReports.as_view(), name="agent-reports"),
+    path("agents/reports/", agents.AgentReports.as_view(), name="agent-reports"),
     path("policies/", policies.Policies.as_view(), name="policies"),
     path("policies/effective/", policies.EffectivePolicies.as_view(), name="policies-effective"),
     path("policies/preview/", policies.PolicyPreview.as_view(), name="policies-preview"),

@@ -13,7 +13,7 @@ from portal.up.bootstrap import CHECKOUT
 from portal.up.ports import HOST
 from portal.up.supervisor import Service
 
-QUEUES = ("placement", "drivers", "inventory", "books")
+QUEUES = ("placement", "drivers", "inventory", "books", "health")
 # Stages: 0 PostgreSQL, 1 Valkey, then these. Stopped from the highest to the lowest.
 WEB, WORKERS, BEAT, AGENT = 2, 3, 4, 5
 

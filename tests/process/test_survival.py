@@ -19,7 +19,7 @@ from tests.process.portal_run import Portal
 
 pytestmark = pytest.mark.timeout(400)
 SECONDS = 30
-SERVICES = ("web", "placement", "drivers", "inventory", "books", "beat", "agent")
+SERVICES = ("web", "placement", "drivers", "inventory", "books", "health", "beat", "agent")
 
 
 @pytest.fixture(scope="module")
