@@ -1,4 +1,4 @@
-"""Words of the health pages: how a card stands, what each kind of bad telemetry means. Reads nothing, decides nothing."""
+"""Words of the health pages: how a card stands, what each kind of bad telemetry means. Decides nothing."""
 
 from __future__ import annotations
 

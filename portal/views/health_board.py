@@ -1,6 +1,6 @@
-"""The health board: all cards on one table whatever form they are used in, with their temperature, memory, load, counted
-faults and owner; the same as a heat map and by rack. Everybody signed in reads it; whose a card is, only who may see
-that job. Reads only.
+"""The health board: all cards on one table whatever form they are used in, with their temperature, memory, load,
+counted faults and owner; the same as a heat map and by rack. Everybody signed in reads it; whose a card is,
+only who may see that job. Reads only.
 """
 
 from __future__ import annotations
@@ -161,8 +161,10 @@ class Board:
         """What the script of the heat map needs."""
         heat = HeatForm(request.GET, known={})
         query = {"hardware": self.hardware} | ({"rack": self.form.chosen["rack"]} if self.place else {})
+        kept = [(name, text) for name, text in request.GET.items() if name not in ("colour", "export")]
         return {
             "heat": heat,
+            "kept": kept,
             "colour": heat.chosen.get("colour", "health"),
             "texts": map_words.texts(),
             "source": f"{reverse('fleet-map-data')}?{urlencode(query)}",

@@ -48,7 +48,9 @@ def health_case(now: dt.datetime) -> Case:
     holds = Hold.objects.filter(NOW).order_by()
     silent = Q(node__state=NodeState.OFFLINE) | Q(card__status__received_at__lt=now - SILENT_AFTER)
     return Case(
-        When(silent | Q(node__in=of_nodes.filter(kind=FaultKind.SILENT).values("node")), then=Value(int(Health.SILENT))),
+        When(
+            silent | Q(node__in=of_nodes.filter(kind=FaultKind.SILENT).values("node")), then=Value(int(Health.SILENT))
+        ),
         When(_held(holds.filter(kind__in=BAD_HOLDS)), then=Value(int(Health.FAULT))),
         When(_held(holds.exclude(kind=LINK)), then=Value(int(Health.HELD))),
         When(
