@@ -16,25 +16,31 @@ from django.db import connection
 BASELINE: Final = 30  # percent
 TARGET: Final = 60
 
+# Where cards were, and who held them, is worked out first: the hours then meet it by card alone.
 OF_ZONES: Final = """
-SELECT z.slug, z.title, count(h.utilisation_pct), count(*) - count(h.utilisation_pct), avg(h.utilisation_pct[2])
-FROM ledger_cardhour h
-  JOIN ledger_cardseat s ON s.card_id = h.card_id AND s.period @> h.hour
-  JOIN ledger_node n ON n.id = s.node_id AND n.simulated = %(simulated)s
-  JOIN ledger_nodezone m ON m.node_id = s.node_id AND m.period @> h.hour
-  JOIN ledger_zone z ON z.id = m.zone_id
+WITH place AS MATERIALIZED (
+  SELECT s.card_id, z.slug, z.title, s.period * m.period AS period
+  FROM ledger_cardseat s JOIN ledger_node n ON n.id = s.node_id AND n.simulated = %(simulated)s
+    JOIN ledger_nodezone m ON m.node_id = s.node_id AND m.period && s.period
+    JOIN ledger_zone z ON z.id = m.zone_id
+  WHERE s.period && tstzrange(%(since)s, %(until)s) AND m.period && tstzrange(%(since)s, %(until)s)
+)
+SELECT p.slug, p.title, count(h.utilisation_pct), count(*) - count(h.utilisation_pct), avg(h.utilisation_pct[2])
+FROM ledger_cardhour h JOIN place p ON p.card_id = h.card_id AND p.period @> h.hour
 WHERE h.hour >= %(since)s AND h.hour < %(until)s GROUP BY 1, 2 ORDER BY 1
 """
 OF_PROJECTS: Final = """
-SELECT p.slug, p.title, count(h.utilisation_pct), count(*) - count(h.utilisation_pct),
-  sum(h.utilisation_pct[2] * s.memory_mib / s.card_memory_mib)
-    / sum(s.memory_mib::float8 / s.card_memory_mib) FILTER (WHERE h.utilisation_pct IS NOT NULL)
+WITH share AS MATERIALIZED (
+  SELECT s.card_id, s.period, s.memory_mib::float8 / s.card_memory_mib AS part, p.slug, p.title
+  FROM ledger_cardshare s JOIN ledger_node n ON n.id = s.node_id AND n.simulated = %(simulated)s
+    JOIN ledger_allocation a ON a.id = s.allocation_id JOIN ledger_project p ON p.id = a.project_id
+  WHERE s.period && tstzrange(%(since)s, %(until)s) AND p.id = ANY(%(projects)s)
+)
+SELECT s.slug, s.title, count(h.utilisation_pct), count(*) - count(h.utilisation_pct),
+  sum(h.utilisation_pct[2] * s.part) / sum(s.part) FILTER (WHERE h.utilisation_pct IS NOT NULL)
 FROM ledger_cardhour h
-  JOIN ledger_cardshare s ON s.card_id = h.card_id AND s.period @> tstzrange(h.hour, h.hour + interval '1 hour')
-  JOIN ledger_node n ON n.id = s.node_id AND n.simulated = %(simulated)s
-  JOIN ledger_allocation a ON a.id = s.allocation_id
-  JOIN ledger_project p ON p.id = a.project_id
-WHERE h.hour >= %(since)s AND h.hour < %(until)s AND p.id = ANY(%(projects)s) GROUP BY 1, 2 ORDER BY 1
+  JOIN share s ON s.card_id = h.card_id AND s.period @> tstzrange(h.hour, h.hour + interval '1 hour')
+WHERE h.hour >= %(since)s AND h.hour < %(until)s GROUP BY 1, 2 ORDER BY 1
 """
 
 

@@ -8,7 +8,7 @@ import datetime as dt
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, Final
 
 from django.utils import timezone
@@ -183,21 +183,26 @@ def _line(
 
 
 def _range(figure: Any, known: Sequence[Point | dt.datetime], name: str, title: str, colour: str, axis: str) -> None:
-    """The mean as a line in a band from the least to the most."""
-    picks: list[tuple[Pick, str]] = [(lambda r: r.least, "none"), (lambda r: r.most, "tonexty")]
-    for pick, fill in picks:
-        figure.add_scatter(
-            meta=colour,
-            mode="lines",
-            x=_times(known),
-            y=_values(known, name, pick),
-            yaxis=axis,
-            line={"width": 0},
-            fill=fill,
-            connectgaps=False,
-            showlegend=False,
-            hoverinfo="skip",
-        )
+    """The mean as a line in a band from the least to the most, which is cut where the line is."""
+    x: list[str | None] = []
+    y: list[float | None] = []
+    for told, stretch in groupby(known, lambda one: isinstance(one, Point) and one.values[name] is not None):
+        if told:
+            part = list(stretch)
+            there, back = _times(part), list(reversed(part))
+            x += [*there, *_times(back), None]
+            y += [*_values(part, name, lambda r: r.least), *_values(back, name, lambda r: r.most), None]
+    figure.add_scatter(
+        meta=colour,
+        mode="lines",
+        x=x,
+        y=y,
+        yaxis=axis,
+        line={"width": 0},
+        fill="toself",
+        showlegend=False,
+        hoverinfo="skip",
+    )
     _line(figure, known, name, title, colour, axis, dash="solid")
 
 

@@ -15,7 +15,7 @@ from portal.labels import Text
 from portal.ops_forms import ANY, COLOURS
 
 HEAT: Final[list[tuple[str, Text]]] = [
-    (name, label) for name, label in COLOURS if name in ("health", "temperature", "memory", "load", "faults")
+    (name, dict(COLOURS)[name]) for name in ("health", "temperature", "memory", "load", "faults")
 ]
 
 

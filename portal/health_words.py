@@ -101,6 +101,11 @@ QUALITY: Final[Mapping[str, Meaning]] = {
         _("The node's clock is ahead. The sample is noted with the time of its arrival."),
         _("Set the node's clock (NTP)."),
     ),
+    QualityKind.BEHIND: Meaning(
+        pgettext_lazy("quality", "clock behind"),
+        _("The node's clock is days behind. The sample is noted with the time of its arrival."),
+        _("Set the node's clock (NTP)."),
+    ),
     QualityKind.IMPOSSIBLE: Meaning(
         pgettext_lazy("quality", "impossible value"),
         _("A value that no card can have: more memory used than there is, 300 °C. That value was dropped."),

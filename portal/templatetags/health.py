@@ -29,6 +29,6 @@ def quality(kind: str) -> Meaning:
 
 
 @register.filter
-def percent(value: float | None, decimals: int = 0) -> str:
-    """A dash when it is not known, which is not 0."""
-    return "—" if value is None else f"{value:.{decimals}f}"
+def percent(value: float | str | None, decimals: int = 0) -> str:
+    """A dash when it is not known, which is not 0; "" is what a template makes of a part of None."""
+    return f"{value:.{decimals}f}" if isinstance(value, int | float) else "—"

@@ -120,7 +120,7 @@ class _Reader:
         open_faults = Fault.objects.filter(cleared_at=None, **of_these).order_by().values_list("node_id", "card_id")
         self.silent: set[int] = set()
         silent = Count("pk", filter=Q(kind=FaultKind.SILENT, card=None))
-        for node_id, card_id, n, mute in open_faults.annotate(Count("pk"), silent):
+        for node_id, card_id, n, mute in open_faults.annotate(Count("pk"), mute=silent):
             self.faults[node_id, card_id] = n
             if mute:
                 self.silent.add(node_id)

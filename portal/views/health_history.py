@@ -201,7 +201,7 @@ def card(request: HttpRequest, uuid: str) -> HttpResponseBase:
         "until": history.until,
         "names": NAMES,
     }
-    if points or happened:
+    if points:
         context["figure"] = health_charts.card_figure(points, about.memory_mib, bands, history.marks(), history.span)
     return render(request, "health/card_history.html", context)
 

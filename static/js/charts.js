@@ -41,7 +41,7 @@
       }
       if (trace.mode === "lines") {
         const colour = of(trace.meta);
-        const fill = trace.fill === "tonexty" ? { fillcolor: colour + "33" } : {}; // #rrggbb, a fifth of it
+        const fill = trace.fill === "toself" ? { fillcolor: colour + "33" } : {}; // #rrggbb, a fifth of it
         return Object.assign({}, trace, { line: Object.assign({}, trace.line, { color: colour }) }, fill);
       }
       const marker = Object.assign({}, trace.marker, { color: of(trace.meta) });
