@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 
 import pytest
 
@@ -20,13 +19,13 @@ Span = tuple[dt.datetime, dt.datetime]
 
 
 @pytest.fixture
-def span() -> Iterator[Span]:
+def span() -> Span:
     """The two whole hours before this one; what there is stood there already."""
     factories.node("n1", cards=2, in_zone=factories.zone("pool"))
     until = database_now().replace(minute=0, second=0, microsecond=0)
     for table in (CardSeat, NodeZone):
         table.objects.update(period=(until - dt.timedelta(days=2), None))
-    yield until - 2 * HOUR, until
+    return until - 2 * HOUR, until
 
 
 def cards() -> list[Card]:
@@ -59,7 +58,9 @@ def test_the_rule_of_half_used_cards(minutes: int, load: float | None, memory: f
     assert half_used.is_half_used(dt.timedelta(minutes=minutes), load, memory) is found
 
 
-@pytest.mark.parametrize(("memory", "enough"), [(10.0, 10_240), (0.0, 1024), (82.0, 80_896), (84.0, None), (None, None)])
+@pytest.mark.parametrize(
+    ("memory", "enough"), [(10.0, 10_240), (0.0, 1024), (82.0, 80_896), (84.0, None), (None, None)]
+)
 def test_what_would_have_been_enough_is_whole_gibibytes_with_a_fifth_to_spare(
     memory: float | None, enough: int | None
 ) -> None:

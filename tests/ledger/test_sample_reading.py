@@ -87,6 +87,9 @@ def test_no_cards_no_points() -> None:
 
 
 def test_all_points_in_one(card: Card) -> None:
-    points = [Point(START, n, {"utilisation_pct": told}) for n, told in ((1, Reading(1, 2, 3)), (3, Reading(0, 6, 9)), (5, None))]
+    points = [
+        Point(START, n, {"utilisation_pct": told})
+        for n, told in ((1, Reading(1, 2, 3)), (3, Reading(0, 6, 9)), (5, None))
+    ]
     assert sample_reading.whole(points, "utilisation_pct") == Reading(0, 5, 9)
     assert sample_reading.whole(points[2:], "utilisation_pct") is None

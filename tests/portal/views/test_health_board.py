@@ -121,7 +121,9 @@ class TestHealth:
 
 
 class TestTable:
-    def test_what_a_card_does_not_tell_is_empty_and_not_nought(self, client_as: ClientAs, cards: dict[str, Card]) -> None:
+    def test_what_a_card_does_not_tell_is_empty_and_not_nought(
+        self, client_as: ClientAs, cards: dict[str, Card]
+    ) -> None:
         sampled.status(cards["n1-card-0"], temperature_c=61, utilisation_pct=0, memory_used_mib=5, power_mw=249_600)
         found = {row["Card"]: row for row in rows(client_as)}
         told = found["n1-card-0"]
@@ -147,7 +149,9 @@ class TestTable:
         assert [found["n1-card-1"][name] for name in ("Open faults", "Counted (times)")] == ["0", "0"]
         assert found["n1-card-1"]["Last fault"].startswith("REMAP PENDING ")
 
-    def test_it_is_sorted_by_any_column_with_the_untold_below(self, client_as: ClientAs, cards: dict[str, Card]) -> None:
+    def test_it_is_sorted_by_any_column_with_the_untold_below(
+        self, client_as: ClientAs, cards: dict[str, Card]
+    ) -> None:
         sampled.status(cards["n1-card-1"], temperature_c=40, power_mw=1)
         sampled.status(cards["n2-card-0"], temperature_c=90, power_mw=2)
         fault(cards["n1-card-0"], count=5)
@@ -216,7 +220,9 @@ class TestSummary:
         assert (first.name, first.cards, first.temperature, first.load, first.memory) == ("r1", 2, 60.5, 30.0, 25.0)
         assert (second.name, second.hottest, second.memory, second.faults) == ("r2", 80, None, 0)
 
-    def test_bad_telemetry_of_today_is_for_who_reads_that_page(self, client_as: ClientAs, cards: dict[str, Card]) -> None:
+    def test_bad_telemetry_of_today_is_for_who_reads_that_page(
+        self, client_as: ClientAs, cards: dict[str, Card]
+    ) -> None:
         now = database_now()
         day = now.astimezone(dt.UTC).date()
         for back, n in ((0, 3), (1, 50)):

@@ -64,7 +64,7 @@ def test_what_happened_is_told_and_drawn(client_as: ClientAs, card: Card) -> Non
     place_hold(kind=HoldKind.MAINTENANCE, reason="fan", actor=None, via="test", node=node)
     NodeBoot.objects.create(node=node, boot_id="b2", first_seen=now - HOUR)
     answer = client_as("researcher").get("/health/history/n1-card-0.json").json()
-    assert [(row["kind"], row["end"] is None) for row in answer["happened"]][0] == ("band-drill", False)
+    assert next((row["kind"], row["end"] is None) for row in answer["happened"]) == ("band-drill", False)
     assert sorted(row["kind"] for row in answer["happened"]) == [
         "band-boot",  # that of the sample
         "band-boot",

@@ -6,8 +6,9 @@ import datetime as dt
 
 import pytest
 
+from ledger import card_use
 from ledger.clock import database_now
-from ledger.models import Card, CardSeat, Node, NodeZone, QualityCount, SampleBatch, User
+from ledger.models import Card, CardSeat, CardShare, Job, Node, NodeZone, QualityCount, SampleBatch, User
 from ledger.vocabulary import QualityKind
 from portal import health_words
 from tests import factories, sampled
@@ -70,7 +71,9 @@ def test_the_days_of_the_history_are_those_of_its_partitions(client_as: ClientAs
     assert context["last_day"] >= dt.date(2020, 5, 7)
 
 
-def test_utilisation_by_zone_for_all_and_by_project_for_who_sees_it(client_as: ClientAs, people: dict[str, User]) -> None:
+def test_utilisation_by_zone_for_all_and_by_project_for_who_sees_it(
+    client_as: ClientAs, people: dict[str, User]
+) -> None:
     factories.node("n1", cards=1, in_zone=factories.zone("pool"))
     hour = database_now().replace(minute=0, second=0, microsecond=0) - dt.timedelta(hours=2)
     for table in (CardSeat, NodeZone):
@@ -81,3 +84,20 @@ def test_utilisation_by_zone_for_all_and_by_project_for_who_sees_it(client_as: C
     assert page.context["projects"] == []
     assert "target reached" in page.content.decode()
     assert client_as("outsider").get("/health/use/").context["zones"] == []
+
+
+def test_a_project_has_the_load_of_the_cards_it_held_by_its_part_of_each(running: Job, turn: object) -> None:
+    """Its 1,024 of 16,000 MiB on one card, and another card whole; the hour in which it began is not a whole one."""
+    asks = [{"form": "container", "cards_per_node": 1}]
+    factories.job(running.by, asks=asks, command=["simulate", "--seconds", "3600"])
+    turn()  # type: ignore[operator]
+    hour = database_now().replace(minute=0, second=0, microsecond=0) + dt.timedelta(hours=1)
+    for share in CardShare.objects.select_related("card"):
+        load = 10 if share.memory_mib == 1024 else 80
+        sampled.hour(share.card, hour, utilisation_pct=[0, load, 99])
+        sampled.hour(share.card, hour - dt.timedelta(hours=1), utilisation_pct=[0, 100, 100])
+    about = {"simulated": True, "projects": [running.project_id]}
+    (found,) = card_use.by_project(hour - dt.timedelta(hours=1), hour + dt.timedelta(hours=1), **about)
+    part = 1024 / 16_000
+    assert (found.slug, found.hours, found.load) == ("vision", 2, pytest.approx((10 * part + 80) / (part + 1)))
+    assert card_use.by_project(hour, hour + dt.timedelta(hours=1), simulated=False, projects=[running.project_id]) == []
