@@ -1,7 +1,7 @@
 """What cards were like over time, in a bounded number of points: least, mean and most of each value in each bucket,
 worked out by the database. Short windows are read from samples, long ones from hours, and hours that are not summed up
-yet from their samples. A value that no sample of a bucket tells is None, never 0; a bucket without a sample is left out.
-Reads only.
+yet from their samples. A value that no sample of a bucket tells is None, never 0; a bucket without a sample is left
+out. Reads only.
 """
 
 from __future__ import annotations
