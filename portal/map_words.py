@@ -11,6 +11,7 @@ from django.utils.translation import pgettext
 
 from ledger.vocabulary import Form, HoldKind, NodeState
 from portal import labels
+from portal.health_words import LOOKS, Health
 from portal.ops_forms import COLOURS
 from portal.views.fleet_cells import NOBODY, OTHERS, SEVERAL, CardState
 
@@ -70,6 +71,26 @@ def _percents() -> list[Entry]:
     return [*low, _entry(75, _("75 to 99 %"), "s4"), _entry(100, _("all of it"), "s5", "back")]
 
 
+def _loads() -> list[Entry]:
+    steps = [(0, "0 %"), (1, _("1 to 24 %")), (25, _("25 to 49 %")), (50, _("50 to 74 %"))]
+    low = [_entry(start, label, f"s{i}") for i, (start, label) in enumerate(steps)]
+    return [*low, _entry(75, _("75 to 99 %"), "s4"), _entry(100, "100 %", "s5", "back"), _unknown()]
+
+
+HEALTH_MARKS: Final[dict[Health, tuple[str, str]]] = {
+    Health.SILENT: ("offline", "cross"),
+    Health.FAULT: ("alarm", "back"),
+    Health.HELD: ("held", "diagonal"),
+    Health.WATCH: ("cleaning", "dots"),
+    Health.UNKNOWN: ("unknown", "dots"),
+    Health.OK: ("free", "none"),
+}
+
+
+def _healths() -> list[Entry]:
+    return [_entry(int(health), LOOKS[health].label, *mark) for health, mark in HEALTH_MARKS.items()]
+
+
 def _faults() -> list[Entry]:
     return [
         _entry(0, _("no open fault"), "free"),
@@ -99,7 +120,9 @@ def legends() -> dict[str, Any]:
         "temperature": {"kind": "step", "entries": _temperatures()},
         "given": {"kind": "step", "entries": _percents()},
         "memory": {"kind": "step", "entries": [*_percents(), _unknown()]},
+        "load": {"kind": "step", "entries": _loads()},
         "faults": {"kind": "step", "entries": _faults()},
+        "health": {"kind": "code", "entries": _healths()},
     }
 
 
@@ -125,6 +148,7 @@ def texts() -> dict[str, Any]:
             "used": _("Memory used"),
             "load": _("Load"),
             "faults": _("Open faults"),
+            "health": _("Health"),
             "no_place": _("no rack"),
             "not_told": _("not told"),
             "failed": _("The map can't be loaded now; it tries again in a moment."),

@@ -92,7 +92,9 @@ COLOURS: Final[list[tuple[str, Text]]] = [
     ("temperature", pgettext_lazy("map", "temperature")),
     ("given", pgettext_lazy("map", "memory given out")),
     ("memory", pgettext_lazy("map", "memory used")),
+    ("load", pgettext_lazy("map", "load")),
     ("faults", pgettext_lazy("map", "open faults")),
+    ("health", pgettext_lazy("map", "health")),
 ]
 
 

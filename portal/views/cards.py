@@ -123,7 +123,7 @@ def card_list(request: HttpRequest) -> HttpResponseBase:
 @require_safe
 @signed_in
 def card_page(request: HttpRequest, uuid: str) -> HttpResponseBase:
-    card, user = _card(uuid), viewer(request)
+    card, user = find_card(uuid), viewer(request)
     seats = list(card.seats.select_related("node", "block").order_by("-period")[:20])
     now = CardSeat.objects.filter(NOW, card=card).select_related("card", "card__status", "node", "block").first()
     form = MomentForm(request.GET, known={})
@@ -146,7 +146,7 @@ def card_page(request: HttpRequest, uuid: str) -> HttpResponseBase:
     return render(request, "cards/card.html", context)
 
 
-def _card(uuid: str) -> Card:
+def find_card(uuid: str) -> Card:
     card = None
     if len(uuid) <= MAX_UUID and "\x00" not in uuid:
         card = Card.objects.filter(uuid=uuid).first()

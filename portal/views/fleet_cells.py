@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
-from django.db.models import Count
+from django.db.models import BooleanField, Count, ExpressionWrapper, Q
+from django.db.models.functions import Now
 
 from ledger.models import Allocation, CardSeat, CardShare, Fault, Hold, Node, NodeZone, Project, User
-from ledger.vocabulary import AllocationState, Form, NodeState
-from portal.views.fleet_rows import NOW
+from ledger.vocabulary import AllocationState, FaultKind, Form, NodeState
+from portal.health_words import Health, health_of
+from portal.views.fleet_rows import BAD_HOLDS, LINK, NOW
+from scheduler.reconcile import SILENT_AFTER
 
 Place = tuple[str, str, str]  # site, room, rack
 OTHERS, SEVERAL, NOBODY = -1, -2, -3  # owners that are not an index into the projects
@@ -59,6 +62,7 @@ CARD_COLUMNS: Final = (
     "temperature",
     "used",
     "load",
+    "health",
 )
 
 
@@ -91,11 +95,14 @@ class _Reader:
         self.forms = dict(Allocation.objects.filter(NOW, **of_these).values_list("node_id", "form"))
         self.node_holds: dict[int, str] = {}
         self.card_holds: dict[int, str] = {}
+        self.kinds: dict[tuple[str, int], set[str]] = defaultdict(set)  # of holds, by ("node" | "card", id)
         for node_id, card_id, kind in Hold.objects.filter(NOW).order_by("pk").values_list("node", "card", "kind"):
             if node_id is not None:
                 self.node_holds[node_id] = kind
+                self.kinds["node", node_id].add(kind)
             elif card_id is not None:
                 self.card_holds[card_id] = kind
+                self.kinds["card", card_id].add(kind)
         self.taken: dict[int, _Taken] = defaultdict(_Taken)
         shares = CardShare.objects.filter(NOW, **of_these)
         for card_id, mib, state, project_id in shares.values_list(
@@ -111,8 +118,12 @@ class _Reader:
         self.slugs = [slug for _pk, slug in seen]
         self.faults: Counter[tuple[int, int | None]] = Counter()
         open_faults = Fault.objects.filter(cleared_at=None, **of_these).order_by().values_list("node_id", "card_id")
-        for node_id, card_id, n in open_faults.annotate(Count("pk")):
+        self.silent: set[int] = set()
+        silent = Count("pk", filter=Q(kind=FaultKind.SILENT, card=None))
+        for node_id, card_id, n, mute in open_faults.annotate(Count("pk"), mute=silent):
             self.faults[node_id, card_id] = n
+            if mute:
+                self.silent.add(node_id)
 
     def owner(self, card_id: int) -> int:
         taken = self.taken.get(card_id)
@@ -121,6 +132,18 @@ class _Reader:
         if len(taken.projects) > 1:
             return SEVERAL
         return self.projects.get(next(iter(taken.projects)), OTHERS)
+
+    def health(self, node_id: int, node_state: str, card_id: int, old: bool | None) -> Health:
+        """`old`: whether its reading is; None when it never told."""
+        kinds = self.kinds.get(("node", node_id), set()) | self.kinds.get(("card", card_id), set())
+        return health_of(
+            silent=node_state == NodeState.OFFLINE or node_id in self.silent or bool(old),
+            bad=not kinds.isdisjoint(BAD_HOLDS),
+            held=bool(kinds - {LINK}),
+            faults=self.faults[node_id, card_id] + self.faults[node_id, None],
+            linked=LINK in kinds,
+            heard=old is not None,
+        )
 
     def state(self, node_id: int, node_state: str, card_id: int, mib: int) -> CardState:
         taken = self.taken.get(card_id)
@@ -187,13 +210,14 @@ def _columns(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> dict[str, l
     return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
 
 
-Seat = tuple[int, int, int, str, int, int | None, int | None, int | None]
+Seat = tuple[int, int, int, str, int, int | None, int | None, int | None, bool | None]
 
 
 def _seats(simulated: bool) -> dict[int, list[Seat]]:
     found: dict[int, list[Seat]] = defaultdict(list)
     seats = CardSeat.objects.filter(NOW, node__simulated=simulated).order_by("node_id", "slot")
-    for seat in seats.values_list(
+    old = ExpressionWrapper(Q(card__status__received_at__lt=Now() - SILENT_AFTER), BooleanField(null=True))
+    for seat in seats.annotate(old=old).values_list(
         "node_id",
         "slot",
         "card_id",
@@ -202,13 +226,14 @@ def _seats(simulated: bool) -> dict[int, list[Seat]]:
         "card__status__temperature_c",
         "card__status__memory_used_mib",
         "card__status__utilisation_pct",
+        "old",
     ):
         found[seat[0]].append(seat)
     return found
 
 
 def _card(reader: _Reader, node_id: int, node_state: str, seat: Seat, models: _Index) -> tuple[Any, ...]:
-    _node, slot, card_id, model, mib, temperature, used, load = seat
+    _node, slot, card_id, model, mib, temperature, used, load, old = seat
     taken = reader.taken.get(card_id)
     return (
         slot,
@@ -223,6 +248,7 @@ def _card(reader: _Reader, node_id: int, node_state: str, seat: Seat, models: _I
         temperature,
         used,
         load,
+        int(reader.health(node_id, node_state, card_id, old)),
     )
 
 

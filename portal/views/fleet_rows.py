@@ -12,9 +12,11 @@ from django.db.models.functions import Coalesce
 
 from ledger.fields import Interval
 from ledger.models import Allocation, Card, CardSeat, CardShare, Fault, Hold, Job, Node, NodeZone, User, Zone
-from ledger.vocabulary import NodeState
+from ledger.vocabulary import HoldKind, NodeState
 
 NOW = Q(period__upper_inf=True)  # a period that still goes on
+BAD_HOLDS = (HoldKind.FAULT, HoldKind.LOST)  # out of the pool for a fault
+
 TINTS = 3  # of static/css/machines.css
 
 

@@ -33,7 +33,7 @@ LONGEST_NUMBER = 15
 MOST_DRAWN = 4  # nodes
 
 
-def _job(request: HttpRequest, pk: int) -> Job:
+def find_job(request: HttpRequest, pk: int) -> Job:
     job = Job.objects.visible_to(viewer(request)).select_related("project", "by").filter(pk=pk).first()
     if job is None:
         raise Http404(_("There is no such job, or you may not see it."))
@@ -70,7 +70,7 @@ def _drawn(detail: dict[str, Any], user: User) -> dict[str, Any]:
 @require_safe
 @signed_in
 def job_page(request: HttpRequest, pk: int) -> HttpResponseBase:
-    job = _job(request, pk)
+    job = find_job(request, pk)
     context = _facts(request, job) | {"cancel_form": ReasonForm(), "rank": _number(request, "rank")}
     context |= _compared(request, job) | {"risk": at_risk_answer(job, viewer(request))}
     return render(request, "jobs/job.html", context)
@@ -80,7 +80,7 @@ def job_page(request: HttpRequest, pk: int) -> HttpResponseBase:
 @signed_in
 def job_status(request: HttpRequest, pk: int) -> HttpResponseBase:
     """The part of the page that changes; htmx asks for it while the job lives."""
-    job = _job(request, pk)
+    job = find_job(request, pk)
     return render(request, "jobs/status.html", _facts(request, job) | {"polled": True})
 
 
@@ -117,7 +117,7 @@ def _between(start: str | None, end: str | None) -> float | None:
 @signed_in
 def job_log(request: HttpRequest, pk: int) -> HttpResponseBase:
     """Bytes of the log from a cursor on, base64; the script of the page decodes and appends them as text."""
-    job = _job(request, pk)
+    job = find_job(request, pk)
     attempt = job.attempts.order_by("-n").values_list("n", flat=True).first() or 0
     cursor = _number(request, "cursor") if _number(request, "attempt") == attempt else 0
     try:
@@ -139,7 +139,7 @@ def job_log(request: HttpRequest, pk: int) -> HttpResponseBase:
 @signed_in
 def job_log_file(request: HttpRequest, pk: int) -> HttpResponseBase:
     """The whole log as it is, for keeping."""
-    job, rank = _job(request, pk), _number(request, "rank")
+    job, rank = find_job(request, pk), _number(request, "rank")
     try:
         first = logs.read(job, 0, rank)
     except (DriverError, ReplyLost, OSError) as error:
@@ -159,7 +159,7 @@ def _log_parts(job: Job, rank: int, chunk: LogChunk) -> Iterator[bytes]:
 @require_POST
 @signed_in
 def cancel(request: HttpRequest, pk: int) -> HttpResponseBase:
-    job = _job(request, pk)
+    job = find_job(request, pk)
     form = ReasonForm(request.POST)
     if not form.is_valid():
         return render(request, "jobs/job.html", _facts(request, job) | {"cancel_form": form, "rank": 0}, status=422)

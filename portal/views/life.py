@@ -23,6 +23,7 @@ from ledger.models import (
     Card,
     CardSeat,
     CardShare,
+    Case,
     Fault,
     Hold,
     Job,
@@ -32,6 +33,7 @@ from ledger.models import (
     User,
 )
 from portal import labels
+from portal.health_words import fault_name
 from portal.labels import Look
 from portal.templatetags.ui import mib
 from portal.typed import page_number
@@ -72,6 +74,7 @@ def of_node(node: Node, user: User, request: HttpRequest) -> Page[Any]:
             "work": Allocation.objects.filter(node=node),
             "zone": NodeZone.objects.filter(node=node),
             "fault": Fault.objects.filter(node=node),
+            "case": Case.objects.filter(node=node),
             "boot": NodeBoot.objects.filter(node=node),
         },
         user,
@@ -82,6 +85,8 @@ def of_node(node: Node, user: User, request: HttpRequest) -> Page[Any]:
 def of_card(card: Card, user: User, request: HttpRequest) -> Page[Any]:
     seats = CardSeat.objects.filter(card=card)
     while_there = seats.filter(node=OuterRef("node"), period__overlap=OuterRef("period"))
+    at_opening = seats.filter(node=OuterRef("node"), period__contains=OuterRef("opened_at"))
+    at_boot = seats.filter(node=OuterRef("node"), period__contains=OuterRef("first_seen"))
     return _story(
         {
             "audit": _audit(user, "card", card),
@@ -89,6 +94,8 @@ def of_card(card: Card, user: User, request: HttpRequest) -> Page[Any]:
             "hold": Hold.objects.filter(Q(card=card) | Q(Exists(while_there))),
             "share": CardShare.objects.filter(card=card),
             "fault": Fault.objects.filter(card=card),
+            "case": Case.objects.filter(Q(card=card) | Q(Exists(at_opening), card=None)),
+            "boot": NodeBoot.objects.filter(Exists(at_boot)),
         },
         user,
         request,
@@ -110,6 +117,12 @@ MOMENTS: Final[Mapping[str, Sequence[tuple[str, str, Q]]]] = {
     "zone": [("zone", "period__startswith", Q())],
     "fault": [("fault", "first_seen", Q()), ("fault-end", "cleared_at", Q(cleared_at__isnull=False))],
     "boot": [("boot", "first_seen", Q())],
+    "case": [
+        ("case", "opened_at", Q()),
+        ("case-done", "done_at", Q(done_at__isnull=False)),
+        ("case-tested", "tested_at", Q(tested_at__isnull=False)),
+        ("case-end", "ended_at", Q(ended_at__isnull=False)),
+    ],
 }
 
 
@@ -131,13 +144,13 @@ def _story(sources: Mapping[str, QuerySet[Any]], user: User, request: HttpReques
 def _lines(light: Sequence[tuple[dt.datetime, str, int]], user: User) -> list[Line]:
     wanted: dict[str, set[int]] = defaultdict(set)
     for _at, what, ref in light:
-        wanted[what.removesuffix("-end")].add(ref)
+        wanted[what.partition("-")[0]].add(ref)
     found = {kind: READERS[kind](ids) for kind, ids in wanted.items()}
     jobs = _jobs(found, user)
     ends = _ends(wanted["hold"], user) if "hold" in wanted else {}
     told: list[Line] = []
     for at, what, ref in light:
-        row = found[what.removesuffix("-end")].get(ref)
+        row = found[what.partition("-")[0]].get(ref)
         if row is not None:
             told.append(TELLERS[what](at, row, jobs if "work" in what or "share" in what else ends))
     return told
@@ -151,7 +164,8 @@ READERS: Final[Mapping[str, Callable[[Iterable[int]], dict[int, Any]]]] = {
     "share": CardShare.objects.select_related("allocation__attempt", "allocation__node").in_bulk,
     "zone": NodeZone.objects.select_related("zone").in_bulk,
     "fault": Fault.objects.select_related("card").in_bulk,
-    "boot": NodeBoot.objects.in_bulk,
+    "boot": NodeBoot.objects.select_related("node").in_bulk,
+    "case": Case.objects.select_related("card", "node").in_bulk,
 }
 
 
@@ -251,18 +265,35 @@ def _tell_zone(at: dt.datetime, member: NodeZone, _ends: Any) -> Line:
 
 
 def _tell_fault(at: dt.datetime, fault: Fault, _ends: Any) -> Line:
-    text = _("fault %(kind)s") % {"kind": f"{fault.kind.upper()} {fault.code or ''}".strip()}
+    text = _("fault %(kind)s") % {"kind": fault_name(fault.kind, fault.code)}
     times = _("%(n)d times") % {"n": fault.count} if fault.count > 1 else ""
     return Line(at, Look(text, "⚠", "alarm"), times, reason=fault.message, card=_uuid(fault.card))
 
 
 def _tell_fault_end(at: dt.datetime, fault: Fault, _ends: Any) -> Line:
-    text = _("fault %(kind)s is cleared") % {"kind": f"{fault.kind.upper()} {fault.code or ''}".strip()}
+    text = _("fault %(kind)s is cleared") % {"kind": fault_name(fault.kind, fault.code)}
     return Line(at, Look(text, "✓", "good"), card=_uuid(fault.card))
 
 
 def _tell_boot(at: dt.datetime, boot: NodeBoot, _ends: Any) -> Line:
-    return Line(at, Look(_("first report after a boot"), "↻"), life_words.boot(boot.boot_id))
+    return Line(at, Look(_("first report after a boot"), "↻"), life_words.boot(boot.boot_id), node=boot.node.hostname)
+
+
+def _tell_case(at: dt.datetime, case: Case, _ends: Any) -> Line:
+    look = Look(_("a case begins"), "⚕", "warn")
+    return Line(at, look, life_words.need(case.need), who=case.rule, node=case.node.hostname, card=_uuid(case.card))
+
+
+def _tell_case_done(at: dt.datetime, case: Case, _ends: Any) -> Line:
+    return Line(at, Look(life_words.done(case.need), "↻", "go"), card=_uuid(case.card))
+
+
+def _tell_case_tested(at: dt.datetime, case: Case, _ends: Any) -> Line:
+    return Line(at, Look(_("tested"), "✓"), case.note, card=_uuid(case.card))
+
+
+def _tell_case_end(at: dt.datetime, case: Case, _ends: Any) -> Line:
+    return Line(at, Look(life_words.case_end(case.state), "■"), case.note, card=_uuid(case.card))
 
 
 TELLERS: Final[Mapping[str, Callable[..., Line]]] = {
@@ -279,6 +310,10 @@ TELLERS: Final[Mapping[str, Callable[..., Line]]] = {
     "fault": _tell_fault,
     "fault-end": _tell_fault_end,
     "boot": _tell_boot,
+    "case": _tell_case,
+    "case-done": _tell_case_done,
+    "case-tested": _tell_case_tested,
+    "case-end": _tell_case_end,
 }
 
 

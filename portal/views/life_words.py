@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, pgettext
 
 from ledger.models import AuditEvent
+from ledger.vocabulary import CaseState, Need
 from portal.labels import Text
 from portal.templatetags.ui import cores, listed, mib
 
@@ -26,6 +27,24 @@ ACTS: Final[Mapping[str, Text]] = {
 AMOUNTS: Final[Mapping[str, tuple[Text, Callable[[Any], str]]]] = {
     "cpu_milli": (gettext_lazy("CPU cores"), cores),
     "host_memory_mib": (gettext_lazy("Host memory"), mib),
+}
+NEEDS: Final[Mapping[str, Text]] = {
+    Need.NOTHING: gettext_lazy("it needs a test"),
+    Need.RESET: gettext_lazy("it needs a reset and a test"),
+    Need.REBOOT: gettext_lazy("it needs a reboot and a test"),
+    Need.INSPECTION: gettext_lazy("a person has to look at it"),
+    Need.REPLACEMENT: gettext_lazy("it has to be replaced"),
+}
+DONE: Final[Mapping[str, Text]] = {
+    Need.RESET: gettext_lazy("reset"),
+    Need.REBOOT: gettext_lazy("rebooted"),
+    Need.INSPECTION: gettext_lazy("inspected"),
+    Need.REPLACEMENT: gettext_lazy("replaced"),
+}
+CASE_ENDS: Final[Mapping[str, Text]] = {
+    CaseState.RETURNED: gettext_lazy("the case ends: back in the pool"),
+    CaseState.SCRAPPED: gettext_lazy("the case ends: it leaves the fleet"),
+    CaseState.ABORTED: gettext_lazy("the case ends: broken off"),
 }
 SAID: Final = ("node.up", "node.offline", "node.retired")  # the act is all that there is to tell
 BOOT_SHOWN: Final = 8  # characters of the identity of a boot
@@ -54,6 +73,18 @@ def blocks(count: int, size: int) -> str:
         "cards": ngettext("%(n)d card", "%(n)d cards", size) % {"n": size},
     }
     return pgettext("size of blocks", "%(blocks)s of %(cards)s") % parts
+
+
+def need(word: str) -> str:
+    return str(NEEDS.get(word, word))
+
+
+def done(word: str) -> Text:
+    return DONE.get(word, gettext_lazy("ready for its test"))
+
+
+def case_end(state: str) -> Text:
+    return CASE_ENDS.get(state, state)
 
 
 def boot(boot_id: str) -> str:

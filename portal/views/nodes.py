@@ -144,7 +144,7 @@ def _narrowed(form: NodeFilter) -> bool:
 @require_safe
 @signed_in
 def node_page(request: HttpRequest, hostname: str) -> HttpResponseBase:
-    node, user = _node(hostname), viewer(request)
+    node, user = find_node(hostname), viewer(request)
     row = node_rows([node], user)[0]
     form = MomentForm(request.GET, known={})
     moves = ZoneMove.objects.filter(node=node).select_related("plan__by", "from_zone", "to_zone").order_by("-pk")
@@ -178,7 +178,7 @@ def _kept(node: Node, user: User) -> dict[str, Any] | None:
     return {"job": Job.objects.visible_to(user).filter(pk=found.job_id).first(), "begins_at": found.begins_at}
 
 
-def _node(hostname: str) -> Node:
+def find_node(hostname: str) -> Node:
     node = None
     if len(hostname) <= MAX_HOSTNAME and "\x00" not in hostname:
         node = Node.objects.filter(hostname=hostname).first()

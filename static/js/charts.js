@@ -15,13 +15,20 @@
   function themed(layout, width) {
     const of = palette();
     const axis = { gridcolor: of("line"), linecolor: of("line"), zerolinecolor: of("line"), automargin: true };
-    return Object.assign({}, layout, {
+    const axes = {};
+    for (const name of ["xaxis", "yaxis", ...Object.keys(layout).filter((key) => /^[xy]axis\d+$/.test(key))]) {
+      const few = name.startsWith("x") && width < NARROW ? { nticks: 4 } : {};
+      axes[name] = Object.assign({}, layout[name], axis, few);
+    }
+    return Object.assign({}, layout, axes, {
       paper_bgcolor: of("surface"),
       plot_bgcolor: of("surface"),
       font: { color: of("text"), family: getComputedStyle(document.body).fontFamily, size: 12 },
       hoverlabel: { bgcolor: of("surface"), bordercolor: of("line"), font: { color: of("text") } },
-      xaxis: Object.assign({}, layout.xaxis, axis, width < NARROW ? { nticks: 4 } : {}),
-      yaxis: Object.assign({}, layout.yaxis, axis),
+      shapes: (layout.shapes || []).map((shape) => Object.assign({}, shape, {
+        fillcolor: of(shape.name),
+        line: Object.assign({}, shape.line, { color: of(shape.name) }),
+      })),
     });
   }
 
@@ -31,6 +38,11 @@
     return traces.map((trace) => {
       if (trace.type === "heatmap") {
         return Object.assign({}, trace, { colorscale: HEAT.map((name, at) => [at / (HEAT.length - 1), of(name)]) });
+      }
+      if (trace.mode === "lines") {
+        const colour = of(trace.meta);
+        const fill = trace.fill === "toself" ? { fillcolor: colour + "33" } : {}; // #rrggbb, a fifth of it
+        return Object.assign({}, trace, { line: Object.assign({}, trace.line, { color: colour }) }, fill);
       }
       const marker = Object.assign({}, trace.marker, { color: of(trace.meta) });
       if (marker.pattern) marker.pattern = Object.assign({}, marker.pattern, { fgcolor: of("pattern") });

@@ -46,6 +46,8 @@
       case "temperature": return c.temperature[card];
       case "given": return percent(c.given[card], c.mib[card]);
       case "memory": return c.used[card] === null ? null : percent(c.used[card], c.mib[card]);
+      case "load": return c.load[card];
+      case "health": return c.health[card];
       case "faults": return c.faults[card] + data.nodes.faults[owners[card]];
       case "owner": return c.owner[card];
       default: return c.state[card];
@@ -375,6 +377,7 @@
       [words.used, c.used[card] === null ? words.not_told : mib(c.used[card])],
       [words.load, told(c.load[card], " %")],
       [words.faults, String(c.faults[card] + n.faults[node])],
+      [words.health, legendWord("health", c.health[card])],
     ];
   }
 
@@ -538,7 +541,7 @@
   }
 
   form.elements.colour.addEventListener("change", () => choose(form.elements.colour.value));
-  form.elements.rack.addEventListener("change", () => form.requestSubmit());
+  if (form.elements.rack) form.elements.rack.addEventListener("change", () => form.requestSubmit());
   view.addEventListener("scroll", draw, { passive: true });
   new ResizeObserver(() => { if (data) { arrange(); draw(); } }).observe(view);
   window.addEventListener("resize", () => { if (data) { arrange(); draw(); } }); // the height of a shrunk view is its own

@@ -1,6 +1,6 @@
 """Every page with a large fleet and a long history: median time to answer and bytes before compression, as JSON.
 
-    python -m tests.bench.pages [--cards 10000] [--jobs 100000] [--rounds 5]
+    python -m tests.bench.pages [--cards 10000] [--jobs 100000] [--rounds 5] [--only /health/]
 
 Starts a database of its own in a temporary folder (tests/services.py), fills it past the guards, and opens each page, and
 each order that its table offers, in this process as an administrator and as a researcher. There is no limit in it: what a machine takes is for its reader.
@@ -90,6 +90,7 @@ ANALYZE;
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="pages whose address contains this")
     for name, default in (("cards", 10_000), ("jobs", 100_000), ("rounds", 5)):
         parser.add_argument(f"--{name}", type=int, default=default)
     asked = parser.parse_args()
@@ -113,7 +114,7 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:
 
     connection.creation.create_test_db(verbosity=0, autoclobber=True)
     people = _fill(asked.cards, asked.jobs)
-    found = {user.username: _measured(user, asked.rounds) for user in people}
+    found = {user.username: _measured(user, asked.rounds, only=asked.only) for user in people}
     connection.close()
     rows = [row for pages in found.values() for row in pages.values()]
     return {
@@ -130,7 +131,7 @@ def _fill(cards: int, jobs: int) -> list[Any]:
     """Fill the empty database; the people who look at it."""
     from django.db import connection
 
-    from tests import factories
+    from tests import factories, sampled
 
     people = factories.cast()
     factories.zone("pool")
@@ -145,9 +146,24 @@ def _fill(cards: int, jobs: int) -> list[Any]:
                 cursor.execute(statement, numbers)
         for table in GUARDED:
             cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
+    sampled.fill()
+    _faults()
     _roll_up()
     _plan(people["admin"], cards // CARDS_A_NODE)
     return [people["admin"], people["researcher"]]
+
+
+def _faults() -> None:
+    """Of every seventh card, some many times; every fortieth is held for it."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("""INSERT INTO ledger_fault (node_id, card_id, kind, code, message, first_seen, last_seen, count)
+          SELECT s.node_id, s.card_id, 'xid', 48, 'bench', now() - interval '3 days', now(), s.card_id % 90 + 1
+          FROM ledger_cardseat s WHERE upper_inf(s.period) AND s.card_id % 7 = 0""")
+        cursor.execute("""INSERT INTO ledger_hold (card_id, kind, period, reason, rule)
+          SELECT card_id, 'fault', tstzrange(now(), NULL), 'XID 48', 'bench' FROM ledger_cardseat
+          WHERE upper_inf(period) AND card_id % 40 = 0""")
 
 
 def _plan(by: Any, nodes: int) -> None:
@@ -174,7 +190,7 @@ def _roll_up() -> None:
     quarters.redo(since, until)
 
 
-def _measured(user: Any, rounds: int, *, orders: bool = True) -> dict[str, dict[str, Any]]:
+def _measured(user: Any, rounds: int, *, orders: bool = True, only: str = "") -> dict[str, dict[str, Any]]:
     """By address; addresses that are not theirs or take POST alone are left out. With `orders` each that a table offers."""
     from django.db import connection
     from django.test import Client
@@ -185,7 +201,7 @@ def _measured(user: Any, rounds: int, *, orders: bool = True) -> dict[str, dict[
     client = Client(raise_request_exception=False)
     client.force_login(user)
     rows: dict[str, dict[str, Any]] = {}
-    waiting = sample_addresses(user)
+    waiting = [address for address in sample_addresses(user) if only in address]
     while waiting:
         address = waiting.pop(0)
         with CaptureQueriesContext(connection) as seen:

@@ -47,6 +47,7 @@ from ledger.models import (
     Node,
     NodeBoot,
     OddGrant,
+    OpenHour,
     Project,
     ProjectRequest,
     QuotaGrant,
@@ -88,7 +89,7 @@ from scheduler.policy_rows import JobPolicy
 from scheduler.queue_control import Order
 from scheduler.zone_proposals import propose_list
 from scheduler.zones import make_plan
-from tests import factories
+from tests import factories, sampled
 from tests.ledger.raw import Sql, attempt
 
 LONG = ["simulate", "--seconds", "3600"]
@@ -113,6 +114,7 @@ class Rows:
         for n in numbers:
             self._operations(n)
             self._usage(n)
+            self._readings(n)
             self._ends(n)
         self._plans(numbers)
         self._seals()
@@ -359,6 +361,16 @@ class Rows:
             at = edge - dt.timedelta(days=day)
             UsageQuarter.objects.create(starts_at=at, account=Account.FREE, **cell)
             UsageQuarter.objects.create(starts_at=at, account=Account.USED, project=project, form="container", **cell)
+
+    @staticmethod
+    def _readings(n: int) -> None:
+        """Of the cards of the busiest node: samples, hours that are summed up, and hours that are not."""
+        now = database_now()
+        hour = now.replace(minute=0, second=0, microsecond=0) - dt.timedelta(hours=n + 1)
+        for card in Card.objects.filter(seats__node=busiest(), seats__period__upper_inf=True):
+            sampled.sample(card, now - dt.timedelta(minutes=n + 1), temperature_c=40 + n, utilisation_pct=n)
+            sampled.hour(card, hour, temperature_c=[40, 41, 42], utilisation_pct=[0, n, 99])
+        OpenHour.objects.get_or_create(hour=hour - dt.timedelta(days=30))
 
     def _plans(self, numbers: Sequence[int]) -> None:
         """One plan a number that is done, one of many nodes that is done, and one that waits for what runs there."""

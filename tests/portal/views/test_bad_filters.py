@@ -32,6 +32,8 @@ FEW = ["-1", "abc", "\x00"]
 FIELDS = {
     "/jobs/": ["page", "q", "state", "project", "hardware", "mine"],
     "/nodes/": ["page", "q", "hardware", "zone", "form", "state", "model", "free"],
+    "/health/": ["page", "q", "hardware", "zone", "form", "model", "rack", "health", "colour", "sort", "columns"],
+    "/health/use/": ["window", "hardware"],
     "/books/": ["window", "hardware", "zone", "project", "model", "unit"],
     "/books/chart/": ["window", "hardware", "zone", "project", "model", "unit"],
 }

@@ -40,6 +40,11 @@ PAGES = [
     "/nodes/n1/",
     "/books/?hardware=simulated",
     "/books/chart/",
+    "/health/?hardware=simulated",
+    "/health/part/?hardware=simulated",
+    "/health/use/",
+    "/health/history/n1-card-0/",
+    "/health/history/node/n1/",
 ]
 
 
