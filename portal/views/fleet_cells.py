@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 from ledger.models import Allocation, CardSeat, CardShare, Fault, Hold, Node, NodeZone, Project, User
 from ledger.vocabulary import AllocationState, FaultKind, Form, NodeState
 from portal.health_words import Health, health_of
-from portal.views.fleet_rows import BAD_HOLDS, LINK, NOW
+from portal.views.fleet_rows import BAD_HOLDS, NOW
 from scheduler.reconcile import SILENT_AFTER
 
 Place = tuple[str, str, str]  # site, room, rack
@@ -139,9 +139,9 @@ class _Reader:
         return health_of(
             silent=node_state == NodeState.OFFLINE or node_id in self.silent or bool(old),
             bad=not kinds.isdisjoint(BAD_HOLDS),
-            held=bool(kinds - {LINK}),
+            held=bool(kinds - {HoldKind.LINK}),
             faults=self.faults[node_id, card_id] + self.faults[node_id, None],
-            linked=LINK in kinds,
+            linked=HoldKind.LINK in kinds,
             heard=old is not None,
         )
 

@@ -30,9 +30,9 @@ from django.db.models import (
 from django.db.models.functions import Coalesce, JSONObject
 
 from ledger.models import Allocation, Card, CardSeat, CardShare, Fault, Hold, Job, NodeZone, Project, User, Zone
-from ledger.vocabulary import FaultKind, NodeState
+from ledger.vocabulary import FaultKind, HoldKind, NodeState
 from portal.health_words import Health, codes, fault_name
-from portal.views.fleet_rows import BAD_HOLDS, LINK, NOW
+from portal.views.fleet_rows import BAD_HOLDS, NOW
 from scheduler.reconcile import SILENT_AFTER
 
 Place = tuple[str, str, str]  # site, room, rack
@@ -52,9 +52,9 @@ def health_case(now: dt.datetime) -> Case:
             silent | Q(node__in=of_nodes.filter(kind=FaultKind.SILENT).values("node")), then=Value(int(Health.SILENT))
         ),
         When(_held(holds.filter(kind__in=BAD_HOLDS)), then=Value(int(Health.FAULT))),
-        When(_held(holds.exclude(kind=LINK)), then=Value(int(Health.HELD))),
+        When(_held(holds.exclude(kind=HoldKind.LINK)), then=Value(int(Health.HELD))),
         When(
-            _held(holds.filter(kind=LINK))
+            _held(holds.filter(kind=HoldKind.LINK))
             | Q(card__in=faults.filter(card__isnull=False).values("card"))
             | Q(node__in=of_nodes.values("node")),
             then=Value(int(Health.WATCH)),
