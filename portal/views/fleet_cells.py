@@ -14,7 +14,7 @@ from django.db.models import BooleanField, Count, ExpressionWrapper, Q
 from django.db.models.functions import Now
 
 from ledger.models import Allocation, CardSeat, CardShare, Fault, Hold, Node, NodeZone, Project, User
-from ledger.vocabulary import AllocationState, FaultKind, Form, NodeState
+from ledger.vocabulary import AllocationState, FaultKind, Form, HoldKind, NodeState
 from portal.health_words import Health, health_of
 from portal.views.fleet_rows import BAD_HOLDS, NOW
 from scheduler.reconcile import SILENT_AFTER
