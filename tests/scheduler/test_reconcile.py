@@ -105,7 +105,10 @@ def test_an_agent_adds_and_takes_away_cards_and_not_the_memory_for_sale(real: No
     assert Card.objects.filter(uuid="real-card-2").exists()
     _report(real, 2, cards=2)
     _sync()
-    assert Hold.objects.get(period__upper_inf=True).card.uuid == "real-card-2"
+    held = {hold.kind: hold for hold in Hold.objects.filter(period__upper_inf=True)}
+    assert held.keys() == {HoldKind.LOST, HoldKind.FAULT}
+    assert held[HoldKind.LOST].card.uuid == "real-card-2"
+    assert held[HoldKind.FAULT].node == real  # the health policy: its node is rebooted
     assert Node.objects.get().host_memory_mib == 256_000
 
 
