@@ -217,6 +217,9 @@ CELERY_TASK_ROUTES = {
     "scheduler.reclaim": {"queue": "books"},
     "scheduler.tell": {"queue": "books"},
     "scheduler.drain_quota": {"queue": "inventory"},
+    "scheduler.watch_processes": {"queue": "health"},
+    "scheduler.scrape": {"queue": "health"},
+    "ledger.trim_metrics": {"queue": "health"},
     "ledger.copy_samples": {"queue": "health"},
     "ledger.sum_up_hours": {"queue": "health"},
     "ledger.drop_old_samples": {"queue": "health"},
@@ -243,6 +246,9 @@ CELERY_BEAT_SCHEDULE = {
     "reclaim": every(10, "scheduler.reclaim"),
     "tell": every(10, "scheduler.tell"),
     "drain-quota": every(30, "scheduler.drain_quota"),
+    "watch-processes": every(2, "scheduler.watch_processes"),
+    "scrape": every(10, "scheduler.scrape"),
+    "trim-metrics": every(600, "ledger.trim_metrics"),
     "copy-samples": every(2, "ledger.copy_samples"),
     "sum-up-hours": every(300, "ledger.sum_up_hours"),
     "drop-old-samples": every(3600, "ledger.drop_old_samples"),
@@ -272,6 +278,17 @@ DEFAULT_FROM_EMAIL = SERVER_EMAIL = env.text("EMAIL_FROM", "gpu-commons@localhos
 # How long what agents tell of cards is kept: each sample, and the hours that they are summed up to.
 SAMPLES_KEPT_DAYS = env.integer("SAMPLES_KEPT_DAYS", 14, at_least=2)
 SAMPLE_HOURS_KEPT_DAYS = env.integer("SAMPLE_HOURS_KEPT_DAYS", 400, at_least=2)
+
+# What processes hold on a card: what a share may hold above its promise, the larger of the two; names of processes that
+# belong to the machine itself; and how long a sample may be older than the end of an allocation.
+OVERUSE_TOLERANCE_PERCENT = env.integer("OVERUSE_TOLERANCE_PERCENT", 2)
+OVERUSE_TOLERANCE_MIB = env.integer("OVERUSE_TOLERANCE_MIB", 64)
+SYSTEM_PROCESSES = env.items(
+    "SYSTEM_PROCESSES",
+    "Xorg,Xwayland,gnome-shell,nvidia-persiste*,nvidia-cuda-mps*,nv-hostengine,nv-fabricmanager,dcgm*,dcgmi,nvvs",
+)
+ORPHAN_GRACE_S = env.integer("ORPHAN_GRACE_S", 15, at_least=1)
+JOB_METRICS_KEPT_DAYS = env.integer("JOB_METRICS_KEPT_DAYS", 14, at_least=1)  # what applications tell of themselves
 
 FAIR_SHARE_HALF_LIFE_HOURS = env.number("FAIR_SHARE_HALF_LIFE_HOURS", 168.0)  # after which usage counts half
 # Work that is stopped so that others get what they are guaranteed, or for a higher tier.

@@ -339,3 +339,4 @@ class SimulatedFault(models.Model):
 
 
 from scheduler import policy_rows as policy_rows  # noqa: E402  more tables, in a module of their own
+from scheduler import scrape_rows as scrape_rows  # noqa: E402

@@ -34,6 +34,7 @@ from ledger.models.telemetry import (
     QualityCount,
     SampleBatch,
 )
+from ledger.models.use import CardWatch, JobMetric, MetricSource, ShareUse
 from ledger.models.work import Attempt, Job
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "CardSeat",
     "CardShare",
     "CardStatus",
+    "CardWatch",
     "Case",
     "Delivery",
     "Department",
@@ -62,10 +64,12 @@ __all__ = [
     "InventoryVersion",
     "Invitation",
     "Job",
+    "JobMetric",
     "Letter",
     "Link",
     "MemberLimit",
     "Membership",
+    "MetricSource",
     "Node",
     "NodeBoot",
     "NodeReport",
@@ -84,6 +88,7 @@ __all__ = [
     "RollUp",
     "SampleBatch",
     "SavedValues",
+    "ShareUse",
     "StateTransition",
     "UsageQuarter",
     "User",
