@@ -4,11 +4,13 @@ What a card does not tell changes nothing."""
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from django.db import connection
+
 from ledger import faults
-from ledger.models import Card, Fault, Node
+from ledger.models import Card, Node
 from ledger.vocabulary import FaultKind
 
 REPORTED: Final = (
@@ -19,37 +21,36 @@ REPORTED: Final = (
     FaultKind.POWER,
     FaultKind.MISSING,
     FaultKind.STORAGE,
+    FaultKind.CLOCK,
 )
 REFRESHED_EVERY: Final = dt.timedelta(minutes=1)  # so often is "last seen" of a state that stands written
 State = tuple[int | None, FaultKind, bool, str]  # card, kind, whether it is so, in words
 
 
-def stands(node: Node, kind: FaultKind) -> bool:
-    """Whether the node itself has this fault open."""
-    return Fault.objects.filter(node=node, card=None, kind=kind, cleared_at=None).exists()
+def open_inside(node: Node) -> dict[tuple[int | None, str], dt.datetime]:
+    """The faults of these kinds that stand on the node and its cards: when each was last seen."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT card_id, kind, last_seen FROM ledger_fault"
+            " WHERE node_id = %s AND cleared_at IS NULL AND code IS NULL AND kind = ANY(%s)",
+            [node.pk, [str(kind) for kind in REPORTED]],
+        )
+        return {(card, kind): seen for card, kind, seen in cursor.fetchall()}
 
 
-def follow_inside(
-    node: Node,
-    facts: Mapping[str, Any],
-    cards: Sequence[tuple[int, Mapping[str, Any]]],
-    listed: int,
-    now: dt.datetime,
-) -> None:
-    """`listed`: how many cards the report names. The caller holds the node's lock."""
-    open_faults = {
-        (fault.card_id, fault.kind): fault
-        for fault in Fault.objects.filter(node=node, cleared_at=None, code=None, kind__in=REPORTED)
-    }
-    for card_id, kind, on, message in _told(facts, cards, listed):
-        fault = open_faults.get((card_id, kind))
-        if on == (fault is not None) and (fault is None or now - fault.last_seen < REFRESHED_EVERY):
+def follow_inside(node: Node, told: Iterable[State], now: dt.datetime) -> None:
+    """The caller holds the node's lock."""
+    standing = open_inside(node)
+    for card_id, kind, on, message in told:
+        seen = standing.get((card_id, kind))
+        if on == (seen is not None) and (seen is None or now - seen < REFRESHED_EVERY):
             continue
         card = None if card_id is None else Card.objects.get(pk=card_id)
         faults.set_state_inside(node=node, card=card, kind=kind, on=on, message=message, now=now)
 
 
-def _told(facts: Mapping[str, Any], cards: Sequence[tuple[int, Mapping[str, Any]]], listed: int) -> Iterator[State]:
+def told(facts: Mapping[str, Any], cards: Sequence[tuple[int, Mapping[str, Any]]], listed: int) -> Iterator[State]:
+    """What a report says of the node and of these cards, by id. `listed`: how many cards it names."""
     for card_id, card in cards:
         yield from _of_card(card_id, card)
     on_bus = facts.get("pci_cards")

@@ -87,6 +87,7 @@ class Receipt:
     accepted: bool  # False: older than what is known, or here before; its faults were counted all the same
     faults: int  # newly counted
     note: str = ""
+    repeated: bool = False  # its samples had come in before
     set_aside: tuple[SetAside, ...] = ()
     foreign: tuple[str, ...] = ()  # cards that sit in another node, which still reports them
 
@@ -126,9 +127,8 @@ def _take_in(work: _Work) -> Receipt:
         _take_earlier(work, boot, part, fresh)
     if report["sequence"] not in fresh:
         work.tally.add(work.node.pk, None, QualityKind.DUPLICATE)
-        return _receipt(work, False, counted, "older than what is known")
+        return _receipt(work, False, counted, "it was here before", repeated=True)
     newer = _newer(report, boot, newest, last)
-    note = _judge_clock(work) if newer else ""
     good = _good_cards(work)
     at = _moment(work, newer)
     if at is not None:
@@ -136,11 +136,11 @@ def _take_in(work: _Work) -> Receipt:
     if not newer:
         return _receipt(work, False, counted, "older than what is known")
     _store(work, boot, good)
-    return _receipt(work, True, counted, note)
+    return _receipt(work, True, counted, "your clock is ahead; the portal's clock counts" if _ahead(work) else "")
 
 
-def _receipt(work: _Work, accepted: bool, counted: int, note: str) -> Receipt:
-    return Receipt(accepted, counted, note, tuple(work.set_aside), tuple(sorted(work.foreign)))
+def _receipt(work: _Work, accepted: bool, counted: int, note: str, repeated: bool = False) -> Receipt:
+    return Receipt(accepted, counted, note, repeated, tuple(work.set_aside), tuple(sorted(work.foreign)))
 
 
 def _find_cards(work: _Work) -> None:
@@ -198,20 +198,14 @@ def _newer(report: Mapping[str, Any], boot: int, newest: bool, last: Last) -> bo
 # -- when it was -------------------------------------------------------------------------------------------------------
 
 
-def _judge_clock(work: _Work) -> str:
-    """Of the newest report: a clock that is ahead is a fault; a note for the agent."""
-    ahead = work.report["sent_at"] - work.now
-    said = ahead > CLOCK_SLACK
-    if said or states.stands(work.node, FaultKind.CLOCK):
-        faults.set_state_inside(
-            node=work.node,
-            card=None,
-            kind=FaultKind.CLOCK,
-            on=said,
-            message=f"the node's clock is {int(ahead.total_seconds())} s ahead",
-            now=work.now,
-        )
-    return "your clock is ahead; the portal's clock counts" if said else ""
+def _ahead(work: _Work) -> bool:
+    return bool(work.report["sent_at"] - work.now > CLOCK_SLACK)
+
+
+def _clock(work: _Work) -> states.State:
+    """A clock that is ahead is a fault of the node."""
+    seconds = int((work.report["sent_at"] - work.now).total_seconds())
+    return None, FaultKind.CLOCK, _ahead(work), f"the node's clock is {seconds} s ahead"
 
 
 def _moment(work: _Work, newer: bool) -> dt.datetime | None:
@@ -294,7 +288,8 @@ def _store(work: _Work, boot: int, good: Sequence[Mapping[str, Any]]) -> None:
         values = {"boot": boot, "sequence": report["sequence"], "now": now, "rows": json.dumps(rows)}
         work.cursor.execute(STATUSES, values)
     work.cursor.execute("UPDATE ledger_node SET seen_at = %s WHERE id = %s", [now, work.node.pk])
-    states.follow_inside(work.node, report["node"], [(work.cards[c["uuid"]], c) for c in good], len(told), now)
+    said = states.told(report["node"], [(work.cards[card["uuid"]], card) for card in good], len(told))
+    states.follow_inside(work.node, (_clock(work), *said), now)
 
 
 def _status(card_id: int, card: Mapping[str, Any]) -> dict[str, Any]:

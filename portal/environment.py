@@ -73,6 +73,16 @@ def web_address(name: str) -> str:
     return value
 
 
+def host_ports(name: str) -> list[str]:
+    """host:port, separated by commas; an IPv6 address stands in brackets. Lower case, as web addresses are compared."""
+    found = items(name, "")
+    for value in found:
+        host, _colon, port = value.rpartition(":")
+        if not re.fullmatch(r"\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+", host) or not re.fullmatch(r"[0-9]{1,5}", port):
+            raise ImproperlyConfigured(f"{name}: {value!r} must look like host:port")
+    return [value.lower() for value in found]
+
+
 def secret_for(name: str, address: str) -> str:
     """What signs messages to `address`; needed once there is one."""
     value = os.environ.get(name, "")

@@ -265,6 +265,9 @@ QUOTA_DRAIN_MIN_HOURS = env.number("QUOTA_DRAIN_MIN_HOURS", 24.0)  # what a cut 
 
 # The end of a project: what its jobs have from the checkpoint signal to the forced stop, and where its notices go.
 PROJECT_STOP_GRACE_S = env.integer("PROJECT_STOP_GRACE_S", 60)
+# What the portal may call on somebody's word (scheduler.addresses): host:port that it else would not, and private nets.
+OUTBOUND_ALLOW = env.host_ports("OUTBOUND_ALLOW")
+OUTBOUND_PRIVATE = env.flag("OUTBOUND_PRIVATE", default=True)
 PROJECT_WEBHOOK_URL = env.web_address("PROJECT_WEBHOOK_URL")  # "" = none
 PROJECT_WEBHOOK_SECRET = env.secret_for("PROJECT_WEBHOOK_SECRET", PROJECT_WEBHOOK_URL)
 EMAIL_HOST = env.text("EMAIL_HOST")  # "" = this site sends no mail, and notices say so

@@ -12,8 +12,6 @@ import hashlib
 import hmac
 import json
 import logging
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Collection
 from typing import Any, Final
@@ -29,6 +27,7 @@ from ledger import ends, letters, notices
 from ledger.clock import database_now
 from ledger.models import Delivery, Letter, Notice, User
 from ledger.vocabulary import Channel, DeliveryState
+from scheduler import outbound
 
 log = logging.getLogger(__name__)
 BATCH: Final = 50  # tries in one pass; what is dropped takes nobody's turn
@@ -139,27 +138,18 @@ def _notice(delivery: Delivery) -> Notice:
     return delivery.notice
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_arguments: Any) -> None:
-        return None  # urllib then raises the answer as an error
-
-
 def _send_webhook(delivery: Delivery) -> None:
     body = json.dumps(document(_notice(delivery)), ensure_ascii=False, sort_keys=True).encode()
-    request = urllib.request.Request(  # noqa: S310  the scheme is checked when the settings are read
-        settings.PROJECT_WEBHOOK_URL,
-        data=body,
-        method="POST",
-        headers={
-            "Content-Type": "application/json; charset=utf-8",
-            "User-Agent": "GPU-Commons",
-            "Idempotency-Key": f"notice-{delivery.notice_id}",
-            "X-GPU-Commons-Signature": f"sha256={signature(body, settings.PROJECT_WEBHOOK_SECRET)}",
-        },
-    )
-    opener = urllib.request.build_opener(_NoRedirects)
-    with opener.open(request, timeout=TIMEOUT_S):
-        pass  # anything but 2xx was raised
+    key, secret = f"notice-{delivery.notice_id}", settings.PROJECT_WEBHOOK_SECRET
+    outbound.post(settings.PROJECT_WEBHOOK_URL, body, signed_headers(body, key, secret), TIMEOUT_S, trusted=True)
+
+
+def signed_headers(body: bytes, key: str, secret: str) -> dict[str, str]:
+    return {
+        "Content-Type": "application/json; charset=utf-8",
+        "Idempotency-Key": key,
+        "X-GPU-Commons-Signature": f"sha256={signature(body, secret)}",
+    }
 
 
 def signature(body: bytes, secret: str) -> str:

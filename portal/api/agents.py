@@ -63,6 +63,8 @@ class AgentReports(Reading):
 
 def _answer(receipt: Receipt) -> dict[str, Any]:
     answer: dict[str, Any] = {"accepted": receipt.accepted, "faults": receipt.faults, "note": receipt.note}
+    if receipt.repeated:
+        answer["repeated"] = True
     if receipt.foreign:
         answer["refused_cards"] = list(receipt.foreign)
         answer["note"] = _("These cards sit in another node that still reports them; what you say of them is left out.")

@@ -105,3 +105,15 @@ def test_messages_to_an_address_are_signed_or_not_sent(monkeypatch: pytest.Monke
         environment.secret_for(NAME, "https://hook.lab.example")
     monkeypatch.setenv(NAME, "x" * 16)
     assert environment.secret_for(NAME, "https://hook.lab.example") == "x" * 16
+
+
+def test_hosts_with_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NAME, "127.0.0.1:9093, [::1]:9093,Alerts.example:80")
+    assert environment.host_ports(NAME) == ["127.0.0.1:9093", "[::1]:9093", "alerts.example:80"]
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1", "host:", "host:x", "http://host:80", "::1:80", "host:80/x", "a b:80"])
+def test_a_host_without_a_port_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv(NAME, text)
+    with pytest.raises(ImproperlyConfigured, match=NAME):
+        environment.host_ports(NAME)

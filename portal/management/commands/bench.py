@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import pkgutil
 import subprocess
@@ -18,18 +19,23 @@ OURS = ("DATABASE_URL", "DATABASE_ROLE", "REDIS_URL", "SECRET_KEY", "GPU_COMMONS
 
 
 class Command(BaseCommand):
-    help = "Run the benchmark NAME of tests/bench; it prints JSON. Its own options follow a bare --."
+    help = "Run the benchmark NAME of tests/bench with its own options; it prints JSON."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name")
-        parser.add_argument("options", nargs="*", help="such as: -- --jobs 1000")
+        parser.add_argument("options", nargs=argparse.REMAINDER, help="such as: --jobs 1000")
 
     def handle(self, *args: Any, **options: Any) -> None:
         known = sorted(m.name for m in pkgutil.iter_modules([str(FOLDER)]) if _runs(FOLDER / f"{m.name}.py"))
         if options["name"] not in known:
             raise CommandError(f"there is no benchmark {options['name']!r}; there are: {', '.join(known)}")
         environment = {name: value for name, value in os.environ.items() if name not in OURS}
-        command = [sys.executable, "-m", f"tests.bench.{options['name']}", *options["options"]]
+        command = [
+            sys.executable,
+            "-m",
+            f"tests.bench.{options['name']}",
+            *[word for n, word in enumerate(options["options"]) if n or word != "--"],
+        ]
         code = subprocess.run(command, cwd=settings.BASE_DIR, env=environment, check=False).returncode
         if code:
             raise CommandError(f"the benchmark ended with code {code}", returncode=code)
