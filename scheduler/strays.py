@@ -25,13 +25,15 @@ def cards_to_act_on() -> list[int]:
     """Cards with strays that are not held, and cards that are held for strays which may be gone."""
     held = Hold.objects.filter(card=OuterRef("card"), kind=HoldKind.FAULT, period__upper_inf=True)
     told = Fault.objects.filter(card=OuterRef("card"), kind=FaultKind.ORPHAN, cleared_at=None)
-    watches = CardWatch.objects.annotate(held=Exists(held), told=Exists(told), ours=Exists(_ours().filter(card=OuterRef("card"))))
+    watches = CardWatch.objects.annotate(
+        held=Exists(held), told=Exists(told), ours=Exists(_ours().filter(card=OuterRef("card")))
+    )
     begun = [
         watch.pk
         for watch in watches.filter(seen__gt=0)
         if alarming(watch.strays, watch.seen) and not (watch.held and watch.told)
     ]
-    over = watches.filter(seen=0, clean__gte=CERTAIN)
+    over = watches.filter(seen=0, without__gte=CERTAIN)
     ended = {*over.filter(told=True).values_list("pk", flat=True), *over.filter(ours=True).values_list("pk", flat=True)}
     return sorted({*begun, *ended})
 
@@ -46,7 +48,7 @@ def act_on_card(card_id: int) -> str:
         watch = CardWatch.objects.get(pk=card_id)
         if alarming(watch.strays, watch.seen):
             return _begin(node, card, watch.strays)
-        if not watch.strays and watch.clean >= CERTAIN:
+        if not watch.strays and watch.without >= CERTAIN:
             return _end(node, card)
     return ""
 

@@ -1,6 +1,6 @@
 """Looks at the processes of every card sample that is newer than the last one it saw, and acts on what it finds.
 
-Levels, not edges: what was counted stands in ShareUse and CardWatch, and every pass acts on what stands there, so a pass
+Levels, not edges: what was counted stands in ShareUse and CardWatch, and every pass acts on what stands there, so one
 that was killed is made good by the next. A sample counts once; late and repeated ones never reach CardStatus.
 """
 
@@ -30,7 +30,7 @@ KEPT: Final = dt.timedelta(days=1)  # what was used of a share, after its end
 MEMBER: Final = re.compile(r"a([0-9]{1,18})", re.ASCII)
 NEWER: Final = """
 SELECT s.card_id, c.virtual, s.boot_id, s.sequence, s.received_at, s.processes::text,
-  coalesce(w.seen, 0), coalesce(w.clean, 0)
+  coalesce(w.seen, 0), coalesce(w.without, 0)
 FROM ledger_cardstatus s JOIN ledger_card c ON c.id = s.card_id
 LEFT JOIN ledger_cardwatch w ON w.card_id = s.card_id
 WHERE s.processes IS NOT NULL
@@ -51,11 +51,11 @@ ON CONFLICT (share_id) DO UPDATE SET used_mib = excluded.used_mib, over = exclud
   warned_at = CASE WHEN excluded.over > 0 THEN ledger_shareuse.warned_at END
 """
 KEEP_WATCHES: Final = """
-INSERT INTO ledger_cardwatch (card_id, boot_id, sequence, at, strays, seen, clean)
-SELECT card, boot, sequence, at, strays, seen, clean FROM jsonb_to_recordset(%s::jsonb)
-  AS x(card bigint, boot bigint, sequence bigint, at timestamptz, strays jsonb, seen smallint, clean smallint)
+INSERT INTO ledger_cardwatch (card_id, boot_id, sequence, at, strays, seen, without)
+SELECT card, boot, sequence, at, strays, seen, without FROM jsonb_to_recordset(%s::jsonb)
+  AS x(card bigint, boot bigint, sequence bigint, at timestamptz, strays jsonb, seen smallint, without smallint)
 ON CONFLICT (card_id) DO UPDATE SET boot_id = excluded.boot_id, sequence = excluded.sequence, at = excluded.at,
-  strays = excluded.strays, seen = excluded.seen, clean = excluded.clean
+  strays = excluded.strays, seen = excluded.seen, without = excluded.without
 """
 
 
@@ -68,7 +68,7 @@ class _Sample:
     at: dt.datetime
     processes: list[Any]
     seen: int
-    clean: int
+    without: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +122,11 @@ def _look_at_new() -> int:
 
 
 def _sample(row: Sequence[Any]) -> _Sample:
-    *values, text, seen, clean = row
+    card_id, virtual, boot_id, sequence, at, text, seen, without = row
     processes = json.loads(text)
-    return _Sample(*values, processes if isinstance(processes, list) else [], seen, clean)
+    if not isinstance(processes, list):
+        processes = []
+    return _Sample(card_id, virtual, boot_id, sequence, at, processes, seen, without)
 
 
 def _shares(cursor: Any, card_ids: Sequence[int]) -> dict[int, list[_Share]]:
@@ -155,11 +157,12 @@ def _under_test() -> set[int]:
 def _use(sample: _Sample, share: _Share) -> dict[str, Any]:
     use = use_of(sample.processes, share.member)
     is_above = above(use, share.promised_mib, tolerance_mib(share.promised_mib))
+    over_at = sample.at if is_above else share.over_at
     return {
         "share": share.id,
         "used": use.mib if use.complete or is_above else None,
         "n": counted(share.over, is_above),
-        "over_at": (sample.at if is_above else share.over_at).isoformat() if is_above or share.over_at else None,
+        "over_at": over_at.isoformat() if over_at else None,
         **_seen_at(sample),
     }
 
@@ -174,8 +177,8 @@ def _watch(sample: _Sample, here: Sequence[_Share], closed: dict[str, dt.datetim
         system=settings.SYSTEM_PROCESSES,
     )
     found = strays_of(sample.processes, known)
-    seen, clean = (min(sample.seen + 1, 30_000), 0) if found else (0, min(sample.clean + 1, 30_000))
-    return {"card": sample.card_id, "strays": found, "seen": seen, "clean": clean, **_seen_at(sample)}
+    seen, without = (min(sample.seen + 1, 30_000), 0) if found else (0, min(sample.without + 1, 30_000))
+    return {"card": sample.card_id, "strays": found, "seen": seen, "without": without, **_seen_at(sample)}
 
 
 def _seen_at(sample: _Sample) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class CardWatch(models.Model):
     at = models.DateTimeField()
     strays = models.JSONField(default=list)  # [{pid, member, name, memory_mib, sure}] of the last sample
     seen = models.PositiveSmallIntegerField(default=0)  # samples in a row with strays
-    clean = models.PositiveSmallIntegerField(default=0)  # samples in a row without
+    without = models.PositiveSmallIntegerField(default=0)  # samples in a row without
 
     class Meta:
         indexes = [models.Index(fields=["card"], name="cards_with_strays", condition=Q(seen__gt=0))]

@@ -99,7 +99,12 @@ class Job(models.Model):
             models.CheckConstraint(condition=~Q(zones=[]), name="job_is_open_to_some_zone"),
             models.CheckConstraint(
                 condition=Q(metrics_port__isnull=True, metrics_path="")
-                | Q(metrics_port__gte=1024, metrics_port__lt=65_536, metrics_path__startswith="/"),
+                | Q(
+                    metrics_port__isnull=False,
+                    metrics_port__gte=1024,
+                    metrics_port__lt=65_536,
+                    metrics_path__startswith="/",
+                ),
                 name="job_metrics_at_an_address",
             ),
             models.CheckConstraint(

@@ -6,6 +6,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from portal.api import (  # noqa: F401  the schema's extensions register themselves
     agents,
     ends,
+    job_metrics,
     machines,
     policies,
     preemption_views,
@@ -24,6 +25,7 @@ urlpatterns = [
     path("jobs/<int:pk>/preemption/", preemption_views.JobPreemption.as_view(), name="job-preemption"),
     path("preemptions/", preemption_views.Preemptions.as_view(), name="preemptions"),
     path("jobs/<int:pk>/cancel/", views.JobCancel.as_view(), name="job-cancel"),
+    path("jobs/<int:pk>/metrics/", job_metrics.JobMetrics.as_view(), name="job-metrics"),
     path("jobs/<int:pk>/log/", views.JobLog.as_view(), name="job-log"),
     path("jobs/<int:pk>/logs/", views.JobLog.as_view(), name="job-logs"),
     path("nodes/", machines.Nodes.as_view(), name="nodes"),
