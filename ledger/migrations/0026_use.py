@@ -1,8 +1,9 @@
 """How much of a share its processes hold, what belongs to no allocation, what applications tell of themselves and where."""
 
 import django.db.models.deletion
-import ledger.models.use
 from django.db import migrations, models
+
+import ledger.models.use
 
 
 class Migration(migrations.Migration):
