@@ -279,6 +279,8 @@ class Rows:
             JobMetric.objects.create(job=job, at=at, source=MetricSource.PUSHED, p99_ms=n, queue_length=n)
             node = Node.objects.get(hostname=f"real-{n}")
             NodeScrape.objects.create(node=node, tried_at=now)
+            first = Job.objects.filter(project__slug=f"team-{n}").earliest("pk")
+            JobScrape.objects.get_or_create(job=first, defaults={"tried_at": now})
         Job.objects.filter(pk=job.pk).update(metrics_port=8000, metrics_path="/metrics")
         JobScrape.objects.get_or_create(job=job, defaults={"tried_at": now})
 
