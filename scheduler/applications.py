@@ -29,6 +29,7 @@ from scheduler.scraping import fetch_all, samples_of, words_of
 
 log = logging.getLogger(__name__)
 MOST: Final = 2_000  # jobs in one pass
+MOST_BYTES: Final = 1024 * 1024
 PLAIN: Final[Mapping[str, str]] = {f"gpu_commons_{name}": name for name in job_metrics.VALUES}
 LATENCIES: Final = ("vllm:e2e_request_latency_seconds", "tgi_request_duration")  # histograms in seconds
 TOKENS: Final = ("vllm:generation_tokens_total", "tgi_request_generated_tokens_sum")  # they only grow
@@ -125,7 +126,7 @@ def _possible(values: Mapping[str, float | None]) -> dict[str, Any]:
 def scrape_jobs(fetch: Callable[..., Any] = fetch_all) -> dict[str, int]:
     """Read every running job that names an address. Returns counts for the task's record."""
     counts = {"read": 0, "failed": 0}
-    for pk, answer in fetch(_addresses()):
+    for pk, answer in fetch(_addresses(), MOST_BYTES):
         try:
             if isinstance(answer, Exception):
                 raise answer

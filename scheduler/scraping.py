@@ -34,13 +34,15 @@ def scrape_all() -> dict[str, Any]:
     return {"nodes": dcgm.scrape_nodes(), "jobs": applications.scrape_jobs()}
 
 
-def fetch_all(urls: Mapping[Key, str], within_s: float = PASS_S) -> Iterator[tuple[Key, str | Exception]]:
+def fetch_all(
+    urls: Mapping[Key, str], most_bytes: int = MOST_BYTES, within_s: float = PASS_S
+) -> Iterator[tuple[Key, str | Exception]]:
     """What each address answers, as it comes, or why not. Those that are not through in time are left out."""
     if not urls:
         return
     deadline = time.monotonic() + within_s
     pool = ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="scrape")
-    waiting: dict[Future[str], Key] = {pool.submit(_fetch, url, deadline): key for key, url in urls.items()}
+    waiting: dict[Future[str], Key] = {pool.submit(_fetch, url, most_bytes, deadline): key for key, url in urls.items()}
     try:
         for done in as_completed(waiting, timeout=max(0.0, deadline - time.monotonic())):
             error = done.exception()
@@ -56,11 +58,11 @@ class OutOfTime(Exception):
     """Its turn did not come in this pass."""
 
 
-def _fetch(url: str, deadline: float) -> str:
+def _fetch(url: str, most_bytes: int, deadline: float) -> str:
     left = deadline - time.monotonic()
     if left < 0.1:
         raise OutOfTime
-    return outbound.get(url, timeout_s=min(TIMEOUT_S, left), most_bytes=MOST_BYTES).body.decode("utf-8", "replace")
+    return outbound.get(url, timeout_s=min(TIMEOUT_S, left), most_bytes=most_bytes).body.decode("utf-8", "replace")
 
 
 def words_of(error: Exception) -> str:
