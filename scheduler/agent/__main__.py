@@ -1,4 +1,4 @@
-"""`python -m scheduler.agent`: the command line and the loop look → keep → send → wait.
+"""`python -m scheduler.agent`: the command line and the loop look → keep → send → obey → wait.
 
 Faults are durable before anything is sent and forgotten only after the portal confirmed them. The loop survives a
 portal that is away, a full disk and a broken card; it ends on SIGTERM or SIGINT.
@@ -21,9 +21,13 @@ from pathlib import Path
 from types import FrameType
 
 from scheduler.agent.machine import MAX_CARDS, boot_id
+from scheduler.agent.model import now_iso
 from scheduler.agent.observe import Observation, Observer, Settings, collect, complete
-from scheduler.agent.sender import REFUSED_CONTENT, Backoff, Batch, Portal, Reply, Unusable
+from scheduler.agent.orders import Commands, Runner, command_words, read_orders
+from scheduler.agent.outbox import Outbox
+from scheduler.agent.sender import REFUSED_CONTENT, Backoff, Portal, Reply, Unusable
 from scheduler.agent.spool import Spool, SpoolBusy
+from scheduler.agent.storage import MAX_PATHS
 
 logger = logging.getLogger("scheduler.agent")
 
@@ -62,14 +66,23 @@ class StopSignal:
 
 
 class Agent:
-    def __init__(self, observer: Observer, spool: Spool, portal: Portal, interval_s: float, stop: StopSignal) -> None:
+    def __init__(
+        self,
+        observer: Observer,
+        spool: Spool,
+        portal: Portal,
+        runner: Runner,
+        interval_s: float,
+        stop: StopSignal,
+    ) -> None:
         self._observer = observer
         self._spool = spool
         self._portal = portal
+        self._runner = runner
         self._interval_s = interval_s
         self._stop = stop
         self._backoff = Backoff(min(1.0, interval_s), random.Random())  # noqa: S311 - jitter
-        self._batch = Batch()
+        self._outbox = Outbox(spool)
         self._retry_at = 0.0
         self._connected: bool | None = None
 
@@ -95,11 +108,12 @@ class Agent:
         observation = self._look()
         next_look = started + self._interval_s
         if started < self._retry_at:
+            self._outbox.keep(self._spool.take_sequence(), now_iso(), observation.body)
             return min(next_look, self._retry_at)
         reply = self._send(observation)
         if reply.accepted:
             self._backoff.reset()
-            return started if self._spool.pending and self._batch.size > 1 else next_look
+            return started if self._outbox.more else next_look
         self._retry_at = time.monotonic() + self._backoff.after(reply)
         return min(next_look, self._retry_at)
 
@@ -111,19 +125,23 @@ class Agent:
         except OSError:
             self._observer.forget()
             raise
+        self._runner.collect()
         return observation
 
     def _send(self, observation: Observation) -> Reply:
-        faults = self._spool.head(self._batch.size)
-        report = complete(observation.body, sequence=self._spool.take_sequence(), faults=faults)
+        parcel = self._outbox.pack()
+        sequence, sent_at = self._spool.take_sequence(), now_iso()
+        report = complete(observation.body, sequence=sequence, sent_at=sent_at, parcel=parcel)
         with self._stop.interrupts():
             reply = self._portal.send(report)
         self._say(reply)
         if reply.accepted:
-            self._batch.accepted()
-            self._spool.acknowledge(faults)
-        elif reply.status in REFUSED_CONTENT and self._batch.refused(len(faults)):
-            self._spool.defer(faults[0])
+            self._outbox.accepted(parcel)
+            self._runner.take(read_orders(reply.answer), observation.body)
+        elif reply.status in REFUSED_CONTENT:
+            self._outbox.refused(parcel)
+        else:
+            self._outbox.keep(sequence, sent_at, observation.body)
         return reply
 
     def _say(self, reply: Reply) -> None:
@@ -146,6 +164,28 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--interval", type=_positive, default=5.0, help="seconds between reports (default 5)")
     parser.add_argument("--virtual-cards", type=int, help="virtual cards where NVML has none (default 4)")
     parser.add_argument("--virtual-memory-mib", type=int, help="memory of one (default: half the host's, shared out)")
+    parser.add_argument(
+        "--jobs", type=Path, help="folder of the local driver's members that are ours (default: all of them)"
+    )
+    parser.add_argument(
+        "--storage-probe",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="folder in which a small file is written, read and deleted at every look; may be given several times",
+    )
+    parser.add_argument(
+        "--burn-in",
+        type=_command,
+        default=(),
+        help="command that tests a card, with {uuid} and {slot} (default: scheduler.agent.burn_in, virtual cards only)",
+    )
+    parser.add_argument(
+        "--reset",
+        type=_command,
+        default=(),
+        help="command that resets a card, with {uuid} and {slot} (default: nvidia-smi --gpu-reset -i {uuid})",
+    )
     parser.add_argument("--kmsg", default="/dev/kmsg", help="kernel log to read XIDs from")
     parser.add_argument("--nvml-timeout", type=_positive, default=20.0, help="seconds a driver may take (default 20)")
     parser.add_argument("--once", action="store_true", help="send one report; exit status 0 if the portal took it")
@@ -155,6 +195,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"--virtual-cards must be between 0 and {MAX_CARDS}")
     if options.virtual_memory_mib is not None and options.virtual_memory_mib < 1:
         parser.error("--virtual-memory-mib must be at least 1")
+    if len(options.storage_probe) > MAX_PATHS:
+        parser.error(f"--storage-probe may be given at most {MAX_PATHS} times")
     if not options.print and not (options.url and options.token_file and options.spool):
         parser.error("--url, --token-file and --spool are needed, unless --print is given")
     return options
@@ -167,6 +209,13 @@ def _positive(text: str) -> float:
     return value
 
 
+def _command(text: str) -> tuple[str, ...]:
+    try:
+        return command_words(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"can't be parted into words: {error}") from None
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     options = arguments(argv)
@@ -176,6 +225,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         virtual_memory_mib=options.virtual_memory_mib,
         kernel_log=options.kmsg,
         nvml_timeout_s=options.nvml_timeout,
+        jobs=options.jobs,
+        storage=tuple(options.storage_probe),
     )
     if options.print:
         print(json.dumps(collect(settings), indent=2))
@@ -183,18 +234,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     stop = StopSignal()
     stop.install()
     try:
-        portal = Portal(options.url, options.token_file)
-        spool = Spool(options.spool, boot_id())
-        agent = Agent(Observer(settings), spool, portal, options.interval, stop)
-        if options.once:
-            return 0 if agent.once() else 1
-        agent.run()
+        return _report(options, settings, stop)
     except Stopped:
         logger.info("stopped while waiting; faults are kept")
         return 1 if options.once else 0
     except (Unusable, SpoolBusy, OSError) as error:
         logger.error("%s", error)
         return 1 if isinstance(error, OSError) else 2
+
+
+def _report(options: argparse.Namespace, settings: Settings, stop: StopSignal) -> int:
+    portal = Portal(options.url, options.token_file)
+    spool = Spool(options.spool, boot_id())
+    runner = Runner(Commands(options.burn_in, options.reset), spool)
+    agent = Agent(Observer(settings), spool, portal, runner, options.interval, stop)
+    try:
+        if options.once:
+            return 0 if agent.once() else 1
+        agent.run()
+    finally:
+        runner.stop()
     logger.info("the agent ends")
     return 0
 

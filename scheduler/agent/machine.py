@@ -7,6 +7,7 @@ whole path can be tried anywhere. Never next to real cards: who decides that is 
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from pathlib import Path
 from typing import Any, Final
@@ -20,19 +21,28 @@ STEP_MIB: Final = 256
 NAMESPACE: Final = uuid.UUID("6f0c5b1e-9d0e-5c59-8a55-7c2a4d1b9e10")  # ours; changing it renames every virtual card
 NVIDIA_VENDOR: Final = "0x10de"
 DISPLAY_CLASS: Final = "0x03"  # PCI base class of VGA and 3D controllers
+GIVEN_AWAY: Final = "vfio-pci"  # the driver of a card that belongs to a virtual machine
+PLAUSIBLE_C: Final = range(-50, 201)
 
 
 def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
+def up_s() -> int:
+    """Whole seconds since the boot, also those asleep; no change of the clock moves it."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME))
+
+
 def node_facts(driver_version: str | None, nvml_version: str | None) -> dict[str, Any]:
+    """`pci_cards`: NVIDIA cards on the bus that this machine itself should drive; None where the bus can't be read."""
     return {
         "cpu_milli": (os.cpu_count() or 1) * 1000,
         "host_memory_mib": host_memory_mib(),
         "kernel": os.uname().release,
         "driver_version": driver_version,
         "nvml_version": nvml_version,
+        "pci_cards": nvidia_cards(),
     }
 
 
@@ -76,14 +86,38 @@ def virtual_cards(hostname: str, count: int, memory_mib: int | None) -> tuple[Ca
     )
 
 
-def has_nvidia_hardware(root: str = "/sys/bus/pci/devices") -> bool:
-    """Whether an NVIDIA display or 3D controller sits on the PCI bus, driver or not."""
-    for device in Path(root).glob("*"):
+def nvidia_cards(root: str = "/sys/bus/pci/devices") -> int | None:
+    """NVIDIA display and 3D controllers on the PCI bus, with a driver or without, but not those that were given to a
+    virtual machine. None: there is no such folder to look in."""
+    try:
+        devices = list(Path(root).iterdir())
+    except OSError:
+        return None
+    return sum(_is_nvidia_card(device) for device in devices)
+
+
+def _is_nvidia_card(device: Path) -> bool:
+    try:
+        vendor = (device / "vendor").read_text(encoding="ascii").strip()
+        device_class = (device / "class").read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return False
+    if vendor != NVIDIA_VENDOR or not device_class.startswith(DISPLAY_CLASS):
+        return False
+    try:
+        return (device / "driver").readlink().name != GIVEN_AWAY
+    except OSError:
+        return True  # no driver holds it
+
+
+def host_temperature_c(root: str = "/sys/class/thermal") -> int | None:
+    """The hottest sensor of the host, or None where it has none that can be read."""
+    found = []
+    for zone in Path(root).glob("thermal_zone*"):
         try:
-            vendor = (device / "vendor").read_text(encoding="ascii").strip()
-            device_class = (device / "class").read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError):
+            celsius = int((zone / "temp").read_text(encoding="ascii")) // 1000
+        except (OSError, ValueError):
             continue
-        if vendor == NVIDIA_VENDOR and device_class.startswith(DISPLAY_CLASS):
-            return True
-    return False
+        if celsius in PLAUSIBLE_C:
+            found.append(celsius)
+    return max(found, default=None)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from scheduler.agent.model import Card, Fault
+
+TREND_EVERY_S: Final = 3600  # a counter that goes on rising slowly is one fault an hour, not one a look
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +25,18 @@ class KnownCard:
     model: str
     memory_mib: int | None
 
-    def as_card(self, *, lost: bool, error: str) -> Card:
-        return Card(self.uuid, self.slot, self.serial, self.pci, self.model, self.memory_mib, lost=lost, error=error)
+    def as_card(self, *, lost: bool, error: str, reset_required: bool = False) -> Card:
+        return Card(
+            uuid=self.uuid,
+            slot=self.slot,
+            serial=self.serial,
+            pci=self.pci,
+            model=self.model,
+            memory_mib=self.memory_mib,
+            reset_required=reset_required,
+            lost=lost,
+            error=error,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +45,7 @@ class Level:
 
     value: int = 0
     rises: int = 0
+    up_s: int = 0  # of a trend: seconds since the boot when it last was a fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +81,20 @@ class Memory:
         memory = replace(self, levels={**self.levels, key: Level(value, rises)})
         return memory, rises if value > level.value else None
 
+    def rise_seldom(self, key: str, value: int | None, up_s: int) -> tuple[Memory, int | None]:
+        """Like `rise` for a counter that may rise at every look: at most one rise in `TREND_EVERY_S`, and what stood
+        there at the first look is none. `up_s`: seconds since the boot, so that no change of the clock matters."""
+        if value is None:
+            return self, None
+        level = self.levels.get(key)
+        if level is not None and value >= level.value:
+            if value == level.value or (level.rises and up_s - level.up_s < TREND_EVERY_S):
+                return self, None
+            risen = Level(value, level.rises + 1, up_s)
+            return replace(self, levels={**self.levels, key: risen}), risen.rises
+        known = Level(value) if level is None else replace(level, value=value)
+        return replace(self, levels={**self.levels, key: known}), None
+
     def needs_saving(self, newer: Memory) -> bool:
         """Reading on in a log that holds no XID loses nothing when forgotten: it is read once more."""
         return replace(self, log_sequence=newer.log_sequence) != newer
@@ -87,21 +114,27 @@ class Memory:
         )
 
 
-def card_faults(memory: Memory, cards: Iterable[Card], at: str) -> tuple[Memory, list[Fault]]:
-    """One fault each time a card gets lost or its uncorrected ECC errors rise.
+def card_faults(memory: Memory, cards: Iterable[Card], at: str, up_s: int = 0) -> tuple[Memory, list[Fault]]:
+    """One fault each time a card gets lost or its uncorrected ECC errors rise; seldom one when its corrected ECC errors
+    or the errors of its links do.
 
-    Row-remap flags are no faults: they stay up until they are dealt with, so the samples carry them safely.
+    Row-remap flags and slow-downs are no faults: they stay up until they are dealt with, so the samples carry them.
     """
     faults: list[Fault] = []
+
+    def note(card: Card, kind: str, number: int | None, message: str) -> None:
+        if number is not None:
+            name = f"{memory.boot_id}:nvml:{card.uuid}:{kind}:{number}"
+            faults.append(Fault(name, kind, None, card.uuid, card.pci, at, message))
+
     for card in cards:
-        errors = card.ecc.volatile_uncorrected
         memory, number = memory.rise(f"{card.uuid}:lost", int(card.lost))
-        if number is not None:
-            name = f"{memory.boot_id}:nvml:{card.uuid}:lost:{number}"
-            faults.append(Fault(name, "lost", None, card.uuid, card.pci, at, card.error or "GPU is lost"))
-        memory, number = memory.rise(f"{card.uuid}:ecc", errors)
-        if number is not None:
-            name = f"{memory.boot_id}:nvml:{card.uuid}:ecc:{number}"
-            message = f"volatile uncorrected ECC errors: {errors}"
-            faults.append(Fault(name, "ecc", None, card.uuid, card.pci, at, message))
+        note(card, "lost", number, card.error or "GPU is lost")
+        hard, soft = card.ecc.volatile_uncorrected, card.ecc.volatile_corrected
+        memory, number = memory.rise(f"{card.uuid}:ecc", hard)
+        note(card, "ecc", number, f"volatile uncorrected ECC errors: {hard}")
+        memory, number = memory.rise_seldom(f"{card.uuid}:correctable", soft, up_s)
+        note(card, "correctable", number, f"volatile corrected ECC errors: {soft}")
+        memory, number = memory.rise_seldom(f"{card.uuid}:nvlink", card.nvlink_errors, up_s)
+        note(card, "nvlink", number, f"NVLink errors: {card.nvlink_errors}")
     return memory, faults

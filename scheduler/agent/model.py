@@ -9,16 +9,20 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import Final
 
-AGENT_VERSION: Final = "1.0"
+AGENT_VERSION: Final = "1.1"
 MAX_MESSAGE: Final = 500  # characters of a fault's message or a card's error
+MAX_NAME: Final = 64  # characters of a process's name; Linux keeps 15
 
 
 @dataclass(frozen=True, slots=True)
 class Ecc:
     volatile_uncorrected: int | None = None
+    volatile_corrected: int | None = None
     aggregate_uncorrected: int | None = None
     remapped_pending: bool | None = None
     remapped_failure: bool | None = None
+    remapped_correctable: int | None = None  # rows remapped for errors that could be corrected
+    remapped_uncorrectable: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +40,12 @@ class Mig:
 
 @dataclass(frozen=True, slots=True)
 class Process:
+    """`member`: what the driver that started it calls it; None for a process that no driver started."""
+
     pid: int
     memory_mib: int | None
+    member: str | None = None
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +61,12 @@ class Card:
     memory_used_mib: int | None = None
     temperature_c: int | None = None
     utilisation_pct: int | None = None
+    tensor_pct: int | None = None  # how long its tensor cores were busy since the last look
+    memory_busy_pct: int | None = None  # how long its memory was read or written
     power_mw: int | None = None
+    slowdown: tuple[str, ...] | None = None  # why its clocks are held down: thermal, power, other
+    nvlink_errors: int | None = None  # all error counters of all its NVLink ports together
+    reset_required: bool = False
     ecc: Ecc = Ecc()
     mig: Mig = Mig()
     processes: tuple[Process, ...] | None = None
@@ -76,7 +89,7 @@ class Fault:
     """Something that happened once. `id` is stable: the same event read twice has the same id."""
 
     id: str
-    kind: str  # xid, ecc or lost
+    kind: str  # xid, ecc, correctable, nvlink or lost
     code: int | None
     card_uuid: str | None
     pci: str | None

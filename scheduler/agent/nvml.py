@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from scheduler.agent.model import Card, Ecc, Link, Mig, MigDevice, Process, pci_address, plain
+from scheduler.agent.nvml_activity import TensorActivity, nvlink_errors, slowdown, wants_reset
+from scheduler.agent.nvml_calls import CardLost, Troubles, optional, text
 from scheduler.agent.nvml_links import read_links
 
 MIB: Final = 1 << 20
@@ -29,16 +30,13 @@ class NvmlSilent(Exception):
     """NVML was asked and has not answered in time: nothing is known, which is not the same as lost."""
 
 
-class CardLost(Exception):
-    """The card fell off the bus while it was being read."""
-
-
 @dataclass(frozen=True, slots=True)
 class LostSlot:
     """An index whose card can't even be opened: its UUID has to come from memory."""
 
     slot: int
     error: str
+    reset_required: bool = False  # it is there, and a reset may bring it back
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +62,7 @@ class Nvml:
     def __init__(self) -> None:
         self._lib: Any = None
         self._reading: _Reading | None = None
+        self._tensor = TensorActivity()
 
     def read(self, timeout_s: float) -> Sample:
         """All cards now. Raises NvmlAbsent or NvmlSilent."""
@@ -96,15 +95,15 @@ class Nvml:
         for slot in range(count):
             try:
                 handle = lib.nvmlDeviceGetHandleByIndex(slot)
-                opened.append((read_card(lib, handle, slot), handle))
+                opened.append((read_card(lib, handle, slot, self._tensor), handle))
             except CardLost:
                 lost.append(LostSlot(slot, "GPU is lost"))
             except lib.NVMLError as error:
-                lost.append(LostSlot(slot, plain(str(error))))
+                lost.append(LostSlot(slot, plain(str(error)), error.value == lib.NVML_ERROR_RESET_REQUIRED))
         alive = [(card, handle) for card, handle in opened if not card.lost]
         return Sample(
-            driver_version=_text(_optional(lib, lib.nvmlSystemGetDriverVersion)),
-            nvml_version=_text(_optional(lib, lib.nvmlSystemGetNVMLVersion)),
+            driver_version=text(optional(lib, lib.nvmlSystemGetDriverVersion)),
+            nvml_version=text(optional(lib, lib.nvmlSystemGetNVMLVersion)),
             cards=tuple(card for card, _ in opened),
             links=tuple(read_links(lib, alive)),
             lost_slots=tuple(lost),
@@ -131,128 +130,110 @@ class Nvml:
 
     def _close(self) -> None:
         lib, self._lib = self._lib, None
+        self._tensor.forget()
         try:
             lib.nvmlShutdown()
         except lib.NVMLError:
             return  # it was not initialised any more, which is what we wanted
 
 
-def _absent_codes(lib: Any) -> frozenset[int]:
-    """Answers that mean "this card, driver or user can't have that value" and are no sign of trouble."""
-    return frozenset(
-        (
-            lib.NVML_ERROR_NOT_SUPPORTED,
-            lib.NVML_ERROR_FUNCTION_NOT_FOUND,
-            lib.NVML_ERROR_NO_PERMISSION,
-            lib.NVML_ERROR_NO_DATA,
-            lib.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-            lib.NVML_ERROR_DEPRECATED,
-        )
-    )
-
-
-def _optional(lib: Any, call: Callable[..., Any], *args: Any, troubles: list[str] | None = None) -> Any:
-    """The value, or None where there is none. Trouble is collected; a lost card raises CardLost."""
-    try:
-        return call(*args)
-    except lib.NVMLError as error:
-        if error.value == lib.NVML_ERROR_GPU_IS_LOST:
-            raise CardLost from error
-        if error.value not in _absent_codes(lib) and troubles is not None:
-            troubles.append(f"{getattr(call, '__name__', 'NVML')}: {plain(str(error))}")
-        return None
-
-
-def _text(value: Any) -> str | None:
-    """pynvml gives str, older ones bytes."""
-    if value is None:
-        return None
-    return plain(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))
-
-
-def read_card(lib: Any, handle: Any, slot: int) -> Card:
+def read_card(lib: Any, handle: Any, slot: int, tensor: TensorActivity) -> Card:
     """Raises CardLost (or NVMLError) while the card can't be named; once named, a lost card is a Card with `lost`."""
-    uuid = _text(lib.nvmlDeviceGetUUID(handle)) if handle else None
+    uuid = text(lib.nvmlDeviceGetUUID(handle)) if handle else None
     if not uuid:
         raise CardLost
     card = Card(uuid=uuid, slot=slot, serial=None, pci=None, model="unknown", memory_mib=None)
-    troubles: list[str] = []
+    troubles = Troubles()
     try:
         card = _identity(lib, handle, card, troubles)
         card = _measures(lib, handle, card, troubles)
-        mig = _mig(lib, handle, troubles)
-        card = replace(card, ecc=_ecc(lib, handle, troubles), mig=mig, processes=_processes(lib, handle, troubles))
+        card = replace(card, mig=_mig(lib, handle, troubles))
+        card = card if card.mig.enabled else _activity(lib, handle, card, tensor, troubles)
+        card = replace(card, ecc=_ecc(lib, handle, troubles), processes=_processes(lib, handle, troubles))
+        reset = wants_reset(lib, handle)
     except CardLost:
         return replace(card, lost=True, error="GPU is lost")
-    return replace(card, error=plain("; ".join(dict.fromkeys(troubles))) or None)
+    return replace(card, reset_required=reset or troubles.reset_required, error=troubles.error)
 
 
-def _identity(lib: Any, handle: Any, card: Card, troubles: list[str]) -> Card:
+def _identity(lib: Any, handle: Any, card: Card, troubles: Troubles) -> Card:
     """What stays the same is read first, so that a card lost half-way is still recognised."""
-    info = _optional(lib, lib.nvmlDeviceGetPciInfo, handle, troubles=troubles)
-    card = replace(card, pci=pci_address(_text(info.busId) or "") if info else None)
-    name = _text(_optional(lib, lib.nvmlDeviceGetName, handle, troubles=troubles)) or "unknown"
+    info = optional(lib, lib.nvmlDeviceGetPciInfo, handle, troubles=troubles)
+    card = replace(card, pci=pci_address(text(info.busId) or "") if info else None)
+    name = text(optional(lib, lib.nvmlDeviceGetName, handle, troubles=troubles)) or "unknown"
     card = replace(card, model=name[:MAX_MODEL])
-    card = replace(card, serial=_text(_optional(lib, lib.nvmlDeviceGetSerial, handle, troubles=troubles)) or None)
+    card = replace(card, serial=text(optional(lib, lib.nvmlDeviceGetSerial, handle, troubles=troubles)) or None)
     memory = _memory(lib, handle, troubles)
     if memory is None:
         return card
     return replace(card, memory_mib=memory.total // MIB, memory_used_mib=memory.used // MIB)
 
 
-def _memory(lib: Any, handle: Any, troubles: list[str]) -> Any:
+def _memory(lib: Any, handle: Any, troubles: Troubles) -> Any:
     """Version 2 keeps what the driver reserves out of `used`; old drivers have only version 1."""
-    memory = _optional(lib, lib.nvmlDeviceGetMemoryInfo, handle, lib.nvmlMemory_v2, troubles=troubles)
-    return memory or _optional(lib, lib.nvmlDeviceGetMemoryInfo, handle, troubles=troubles)
+    memory = optional(lib, lib.nvmlDeviceGetMemoryInfo, handle, lib.nvmlMemory_v2, troubles=troubles)
+    return memory or optional(lib, lib.nvmlDeviceGetMemoryInfo, handle, troubles=troubles)
 
 
-def _measures(lib: Any, handle: Any, card: Card, troubles: list[str]) -> Card:
+def _measures(lib: Any, handle: Any, card: Card, troubles: Troubles) -> Card:
     sensor = lib.NVML_TEMPERATURE_GPU
-    temperature = _optional(lib, lib.nvmlDeviceGetTemperatureV, handle, sensor, troubles=troubles)
+    temperature = optional(lib, lib.nvmlDeviceGetTemperatureV, handle, sensor, troubles=troubles)
     if temperature is None:  # drivers before 570 have only the older call
-        temperature = _optional(lib, lib.nvmlDeviceGetTemperature, handle, sensor, troubles=troubles)
-    rates = _optional(lib, lib.nvmlDeviceGetUtilizationRates, handle, troubles=troubles)
+        temperature = optional(lib, lib.nvmlDeviceGetTemperature, handle, sensor, troubles=troubles)
     return replace(
         card,
         temperature_c=temperature,
+        power_mw=optional(lib, lib.nvmlDeviceGetPowerUsage, handle, troubles=troubles),
+        slowdown=slowdown(lib, handle, troubles),
+        nvlink_errors=nvlink_errors(lib, handle),
+    )
+
+
+def _activity(lib: Any, handle: Any, card: Card, tensor: TensorActivity, troubles: Troubles) -> Card:
+    rates = optional(lib, lib.nvmlDeviceGetUtilizationRates, handle, troubles=troubles)
+    return replace(
+        card,
         utilisation_pct=None if rates is None else rates.gpu,
-        power_mw=_optional(lib, lib.nvmlDeviceGetPowerUsage, handle, troubles=troubles),
+        memory_busy_pct=None if rates is None else rates.memory,
+        tensor_pct=tensor.percent(lib, handle, card.uuid),
     )
 
 
-def _ecc(lib: Any, handle: Any, troubles: list[str]) -> Ecc:
-    def total(counter: int) -> Any:
-        kind = lib.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
-        return _optional(lib, lib.nvmlDeviceGetTotalEccErrors, handle, kind, counter, troubles=troubles)
+def _ecc(lib: Any, handle: Any, troubles: Troubles) -> Ecc:
+    def total(kind: int, counter: int) -> Any:
+        return optional(lib, lib.nvmlDeviceGetTotalEccErrors, handle, kind, counter, troubles=troubles)
 
-    rows = _optional(lib, lib.nvmlDeviceGetRemappedRows, handle, troubles=troubles)
+    rows = optional(lib, lib.nvmlDeviceGetRemappedRows, handle, troubles=troubles) or (None, None, None, None)
     return Ecc(
-        volatile_uncorrected=total(lib.NVML_VOLATILE_ECC),
-        aggregate_uncorrected=total(lib.NVML_AGGREGATE_ECC),
-        remapped_pending=None if rows is None else bool(rows[2]),
-        remapped_failure=None if rows is None else bool(rows[3]),
+        volatile_uncorrected=total(lib.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, lib.NVML_VOLATILE_ECC),
+        volatile_corrected=total(lib.NVML_MEMORY_ERROR_TYPE_CORRECTED, lib.NVML_VOLATILE_ECC),
+        aggregate_uncorrected=total(lib.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, lib.NVML_AGGREGATE_ECC),
+        remapped_pending=None if rows[2] is None else bool(rows[2]),
+        remapped_failure=None if rows[3] is None else bool(rows[3]),
+        remapped_correctable=rows[0],
+        remapped_uncorrectable=rows[1],
     )
 
 
-def _mig(lib: Any, handle: Any, troubles: list[str]) -> Mig:
-    mode = _optional(lib, lib.nvmlDeviceGetMigMode, handle, troubles=troubles)
+def _mig(lib: Any, handle: Any, troubles: Troubles) -> Mig:
+    mode = optional(lib, lib.nvmlDeviceGetMigMode, handle, troubles=troubles)
     if mode is None:
         return Mig()
     if mode[0] != lib.NVML_DEVICE_MIG_ENABLE:
         return Mig(enabled=False)
-    count = _optional(lib, lib.nvmlDeviceGetMaxMigDeviceCount, handle, troubles=troubles) or 0
+    count = optional(lib, lib.nvmlDeviceGetMaxMigDeviceCount, handle, troubles=troubles) or 0
     devices = []
     for index in range(count):
-        mig_handle = _optional(lib, lib.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
-        uuid = _text(_optional(lib, lib.nvmlDeviceGetUUID, mig_handle, troubles=troubles)) if mig_handle else None
+        mig_handle = optional(lib, lib.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
+        uuid = text(optional(lib, lib.nvmlDeviceGetUUID, mig_handle, troubles=troubles)) if mig_handle else None
         if uuid:
             devices.append(_mig_device(lib, mig_handle, uuid, troubles))
     return Mig(enabled=True, devices=tuple(devices))
 
 
-def _mig_device(lib: Any, handle: Any, uuid: str, troubles: list[str]) -> MigDevice:
+def _mig_device(lib: Any, handle: Any, uuid: str, troubles: Troubles) -> MigDevice:
     memory = _memory(lib, handle, troubles)
-    name = _text(_optional(lib, lib.nvmlDeviceGetName, handle, troubles=troubles)) or ""
+    name = text(optional(lib, lib.nvmlDeviceGetName, handle, troubles=troubles)) or ""
     return MigDevice(
         uuid=uuid,
         memory_mib=None if memory is None else memory.total // MIB,
@@ -260,7 +241,7 @@ def _mig_device(lib: Any, handle: Any, uuid: str, troubles: list[str]) -> MigDev
     )
 
 
-def _processes(lib: Any, handle: Any, troubles: list[str]) -> tuple[Process, ...] | None:
+def _processes(lib: Any, handle: Any, troubles: Troubles) -> tuple[Process, ...] | None:
     """Every process that holds the card, by pid: compute, MPS clients and graphics. None if none can be listed."""
     found: dict[int, Process] = {}
     known = False
@@ -269,7 +250,7 @@ def _processes(lib: Any, handle: Any, troubles: list[str]) -> tuple[Process, ...
         lib.nvmlDeviceGetMPSComputeRunningProcesses,
         lib.nvmlDeviceGetGraphicsRunningProcesses,
     ):
-        listed = _optional(lib, call, handle, troubles=troubles)
+        listed = optional(lib, call, handle, troubles=troubles)
         known = known or listed is not None
         for process in listed or ():
             used = process.usedGpuMemory

@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 REPORTS_PATH: Final = "/api/v1/agents/reports/"
 MAX_FAULTS: Final = 500
+MAX_ANSWER: Final = 1 << 20
 CAP_S: Final = 30.0
 TOKEN: Final = re.compile(r"[\x21-\x7e]{1,512}")
 REFUSED_CONTENT: Final = frozenset((400, 413, 422))  # the body is at fault: fewer faults may pass
@@ -42,6 +43,7 @@ class Reply:
 
     status: int | None
     detail: str = ""
+    answer: Any = None  # the JSON of an accepted report; None where it is none
 
     @property
     def accepted(self) -> bool:
@@ -114,7 +116,7 @@ class Portal:
         with self._opener.open(request, timeout=self._timeout_s) as response:
             reply = Reply(response.status)
             if reply.accepted:
-                return reply
+                return Reply(response.status, answer=_json(response.read(MAX_ANSWER + 1)))
             body = response.read(2000).decode("utf-8", "replace")
             return Reply(response.status, _without(token, body))
 
@@ -125,6 +127,14 @@ class Portal:
             return  # sending says what is wrong with it
         if mode & 0o077:
             logger.warning("token file %s can be read by other users: chmod 600 it", self._token_file)
+
+
+def _json(body: bytes) -> Any:
+    """A portal that says more than an answer can hold, or no JSON, took the report all the same."""
+    try:
+        return json.loads(body) if len(body) <= MAX_ANSWER else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _without(token: str, text: str) -> str:
@@ -150,16 +160,17 @@ class Backoff:
 
 
 class Batch:
-    """How many faults go along. One that the portal can't take must block neither the others nor the samples:
-    refused content halves the batch down to that one, then to none, and each success grows it again."""
+    """How many of one thing go along, at most `most`. One that the portal can't take must block nothing else: refused
+    content halves the batch down to that one, then to none, and each success grows it again."""
 
-    def __init__(self) -> None:
-        self.size = MAX_FAULTS
+    def __init__(self, most: int = MAX_FAULTS) -> None:
+        self._most = most
+        self.size = most
 
     def accepted(self) -> None:
-        self.size = min(MAX_FAULTS, max(1, self.size * 2))
+        self.size = min(self._most, max(1, self.size * 2))
 
     def refused(self, sent: int) -> bool:
-        """Smaller from now on. True if the one fault that was sent alone is to blame and should wait behind others."""
+        """Smaller from now on. True if the one that was sent alone is to blame."""
         self.size = min(self.size, sent) // 2
         return sent == 1

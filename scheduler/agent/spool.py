@@ -1,8 +1,9 @@
-"""The agent's durable folder: fault events until the portal has them, the memory behind them, the sequence.
+"""The agent's durable folder: fault events until the portal has them, the memory behind them, the sequence, and what
+became of the portal's orders.
 
-One journal, one JSON line a change: `{"faults": […], "memory": {…}}` or `{"acked": [ids]}`. A fault and the memory
-that would make it again are written in one line, so a crash loses neither and makes none twice. Samples never come
-here. One agent a folder, guarded by a lock that dies with the process.
+One journal, one JSON line a change: `{"faults": […], "memory": {…}}`, `{"acked": [ids]}`, or one of order_book.py. A
+fault and the memory that would make it again are written in one line, so a crash loses neither and makes none twice.
+Samples never come here. One agent a folder, guarded by a lock that dies with the process.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, Final
 
 from scheduler.agent.memory import Memory
 from scheduler.agent.model import Fault
+from scheduler.agent.order_book import OrderBook, Result
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +33,7 @@ class SpoolBusy(Exception):
 
 
 class Spool:
-    """`pending` and `memory` are what the journal says. Every method that writes raises OSError if it can't."""
+    """`pending`, `memory` and `orders` are what the journal says. What writes raises OSError if it can't."""
 
     def __init__(self, folder: Path, boot_id: str) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -40,9 +42,11 @@ class Spool:
         self._journal = folder / "journal"
         self._acked = 0
         self.memory = Memory(boot_id=boot_id)
+        self.orders = OrderBook()
         self._pending: dict[str, Fault] = {}
         if not self._load():
             self._compact()
+        self.orders.end_unfinished()
         self._next, self._limit = self._stored_sequence(), 0
 
     def close(self) -> None:
@@ -79,6 +83,21 @@ class Spool:
     def defer(self, fault: Fault) -> None:
         """To the back of the queue: the portal refuses it, and others must not wait behind it."""
         self._pending[fault.id] = self._pending.pop(fault.id)
+
+    def begin_order(self, order: int) -> None:
+        """Before it is run: an order that can't be noted must not begin."""
+        self._append({"began": [order]})
+        self.orders.begin(order)
+
+    def end_order(self, result: Result) -> None:
+        self._append({"ended": [asdict(result)]})
+        self.orders.end(result)
+
+    def confirm(self, results: Sequence[Result]) -> None:
+        """The portal has them."""
+        if results:
+            self._append({"told": [result.order for result in results]})
+            self.orders.confirm(results)
 
     def take_sequence(self) -> int:
         """Higher than any before, also after a crash: numbers are reserved ahead, and what was reserved is skipped."""
@@ -117,6 +136,7 @@ class Spool:
             acked = entry.get("acked", ())
             faults = [Fault(**fault) for fault in entry.get("faults", ())]
             memory = Memory.from_json(entry["memory"]) if "memory" in entry else self.memory
+            self.orders.take(entry)
         except (ValueError, KeyError, TypeError, AttributeError):
             return False
         for name in acked:
@@ -141,7 +161,8 @@ class Spool:
 
     def _compact(self) -> None:
         faults = [asdict(fault) for fault in self._pending.values()]
-        self._replace(self._journal, _line({"faults": faults, "memory": self.memory.as_json()}).decode())
+        entry = {"faults": faults, "memory": self.memory.as_json(), **self.orders.as_json()}
+        self._replace(self._journal, _line(entry).decode())
         self._acked = 0
 
     def _replace(self, path: Path, text: str) -> None:

@@ -7,10 +7,15 @@
  *
  *   init 9                       nvmlInitWithFlags returns 9 (driver not loaded); missing: 0
  *   hang 30                      nvmlDeviceGetCount_v2 sleeps that many seconds first
- *   count 2                      number of cards
+ *   count 2                      number of cards; each time it is asked for adds a byte to the file STATE.looks
  *   0.open !15                   the handle of card 0 can't be opened
- *   0.uuid GPU-..                likewise name, serial, pci, total, reserved, used, temperature, utilisation, power,
- *                                ecc_volatile, ecc_aggregate, remap_pending, remap_failure (the last two also 0 or 1)
+ *   0.uuid GPU-..                likewise name, serial, pci, total, reserved, used, temperature, utilisation,
+ *                                memory_busy, power, slowdown (a bit mask), recovery (an action), ecc_volatile,
+ *                                ecc_corrected, ecc_aggregate, remap_pending, remap_failure (these two 0 or 1),
+ *                                remap_correctable, remap_uncorrectable
+ *   0.slowdown_old 64            the same mask by the older name of the call
+ *   0.tensor 400                 a counter of busy milliseconds; GPM tells its growth between two samples, in percent
+ *   0.nvlink_errors 12           all error counters of all ports;  0.port3_errors 4  those of one port (NVLink 5)
  *   0.processes 41:1048576,42:-  pid:bytes, "-" where the driver can't tell; also 0.mps and 0.graphics
  *   0.mig 1                      MIG mode; then 0.mig0.uuid, 0.mig0.name, 0.mig0.total, 0.mig0.reserved, 0.mig0.used
  *   0.ports 18                   NVLink ports; 0.port3 is the peer's PCI address, "switch" or "down"
@@ -29,6 +34,8 @@ typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; c
 typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } Memory2;
 typedef struct { unsigned pid; unsigned long long memory; unsigned instance, compute; } Process;
+typedef struct { unsigned id; int result; double value; char *names[3]; } GpmMetric;
+typedef struct { unsigned version, count; unsigned long long *before, *after; GpmMetric metrics[1]; } GpmMetrics;
 typedef struct { unsigned field, scope; long long at, latency; unsigned type, result; unsigned long long value; } Field;
 
 /* The value of a key, or "not supported", or the error that the value names. */
@@ -106,8 +113,21 @@ int nvmlShutdown(void) { return OK; }
 int nvmlSystemGetDriverVersion(char *out, unsigned size) { return get("driver", out, size); }
 int nvmlSystemGetNVMLVersion(char *out, unsigned size) { return get("nvml", out, size); }
 
+/* One byte for each look, so that a test can wait for looks that nobody is told of. */
+static void note_look(void) {
+    char path[4096];
+    const char *state = getenv("FAKE_NVML_STATE");
+    if (!state) return;
+    snprintf(path, sizeof path, "%s.looks", state);
+    FILE *file = fopen(path, "a");
+    if (!file) return;
+    fputc('.', file);
+    fclose(file);
+}
+
 int nvmlDeviceGetCount_v2(unsigned *count) {
     unsigned long long value = 0;
+    note_look();
     if (get_number("hang", &value) == OK) sleep((unsigned)value);
     int result = get_number("count", &value);
     if (result == OK) *count = (unsigned)value;
@@ -156,19 +176,57 @@ int nvmlDeviceGetTemperature(void *handle, unsigned sensor, unsigned *out) {
 
 int nvmlDeviceGetUtilizationRates(void *handle, unsigned *rates) {
     rates[1] = 0;
+    unsigned_of(handle, "memory_busy", rates + 1);
     return unsigned_of(handle, "utilisation", rates);
+}
+
+int nvmlDeviceGetCurrentClocksEventReasons(void *handle, unsigned long long *reasons) {
+    return number_of(handle, "slowdown", reasons);
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *handle, unsigned long long *reasons) {
+    return number_of(handle, "slowdown_old", reasons);
+}
+
+/* GPM: a sample is a copy of the counter; a card without one is not supported. */
+int nvmlGpmQueryDeviceSupport(void *handle, unsigned *support) {
+    unsigned long long ignored;
+    support[1] = number_of(handle, "tensor", &ignored) == OK;
+    return OK;
+}
+
+int nvmlGpmSampleAlloc(unsigned long long **sample) {
+    *sample = calloc(1, sizeof **sample);
+    return OK;
+}
+
+int nvmlGpmSampleFree(unsigned long long *sample) {
+    free(sample);
+    return OK;
+}
+
+int nvmlGpmSampleGet(void *handle, unsigned long long *sample) { return number_of(handle, "tensor", sample); }
+
+int nvmlGpmMetricsGet(GpmMetrics *asked) {
+    for (unsigned i = 0; i < asked->count; i++) {
+        asked->metrics[i].result = asked->metrics[i].id == 5 ? OK : UNSUPPORTED;
+        asked->metrics[i].value = (double)(*asked->after - *asked->before);
+    }
+    return OK;
 }
 
 int nvmlDeviceGetPowerUsage(void *handle, unsigned *out) { return unsigned_of(handle, "power", out); }
 
 int nvmlDeviceGetTotalEccErrors(void *handle, unsigned kind, unsigned counter, unsigned long long *out) {
-    if (kind != 1) return INVALID;
+    if (kind == 0) return counter == 0 ? number_of(handle, "ecc_corrected", out) : UNSUPPORTED;
     return number_of(handle, counter == 0 ? "ecc_volatile" : "ecc_aggregate", out);
 }
 
 int nvmlDeviceGetRemappedRows(void *handle, unsigned *corrected, unsigned *uncorrected, unsigned *pending,
                               unsigned *failure) {
     *corrected = *uncorrected = 0;
+    unsigned_of(handle, "remap_correctable", corrected);
+    unsigned_of(handle, "remap_uncorrectable", uncorrected);
     int result = unsigned_of(handle, "remap_pending", pending);
     return result == OK ? unsigned_of(handle, "remap_failure", failure) : result;
 }
@@ -256,11 +314,24 @@ int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *handle, unsigned number, Pci *pci)
     return port(handle, number, pci->busId, sizeof pci->busId);
 }
 
+/* 38: CRC errors of all ports; 208: receive errors of one; 90: their speed; 91: how many; 230: the recovery action. */
+static int field(void *handle, Field *field) {
+    char name[24];
+    switch (field->field) {
+    case 38: field->type = 3; return number_of(handle, "nvlink_errors", &field->value);
+    case 90: return number_of(handle, "port_mbytes", &field->value);
+    case 91: return number_of(handle, "ports", &field->value);
+    case 208: snprintf(name, sizeof name, "port%u_errors", field->scope); return number_of(handle, name, &field->value);
+    case 230: return number_of(handle, "recovery", &field->value);
+    default: return UNSUPPORTED;
+    }
+}
+
 int nvmlDeviceGetFieldValues(void *handle, int count, Field *fields) {
     for (int i = 0; i < count; i++) {
         fields[i].type = 1;
         fields[i].value = 0;
-        fields[i].result = fields[i].field == 90 ? number_of(handle, "port_mbytes", &fields[i].value) : UNSUPPORTED;
+        fields[i].result = field(handle, &fields[i]);
     }
     return OK;
 }

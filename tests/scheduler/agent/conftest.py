@@ -46,13 +46,18 @@ def h100(slot: int, **changes: object) -> dict[str, object]:
         "used": 1024 << 20,
         "temperature": 41 + slot,
         "utilisation": 73,
+        "memory_busy": 31,
         "power": 312500,
+        "slowdown": 0,
         "ecc_volatile": 0,
+        "ecc_corrected": 5,
         "ecc_aggregate": 7,
         "remap_pending": 0,
         "remap_failure": 0,
+        "remap_correctable": 2,
+        "remap_uncorrectable": 1,
         "mig": 0,
-        "processes": "4242:1073741824,77:-",
+        "processes": "4194401:1073741824,4194400:-",  # numbers that Linux gives to no process
     }
     values.update(changes)
     return {f"{slot}.{key}": value for key, value in values.items() if value is not None}
@@ -63,6 +68,7 @@ class Machine:
 
     def __init__(self, folder: Path, library: Path) -> None:
         self.spool = folder / "spool"
+        self.jobs = folder / "data" / "jobs"  # so that members of other runs on this machine are not seen
         self.token_file = folder / "token"
         self.token_file.write_text(TOKEN + "\n")
         self.token_file.chmod(0o600)
@@ -81,6 +87,7 @@ class Machine:
         lines.update(values)
         fresh = self._state.with_suffix(".new")
         fresh.write_text("".join(f"{key} {value}\n" for key, value in lines.items()))
+        self._state.with_suffix(".looks").unlink(missing_ok=True)
         fresh.replace(self._state)
 
     def xid(self, sequence: int, code: int, pci: str = "0000:3b:00") -> None:
@@ -89,7 +96,8 @@ class Machine:
             log.write(f"3,{sequence},{sequence * 1000},-;{text}\n")
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "scheduler.agent", "--kmsg", str(self.kmsg), "--hostname", "n001", *arguments]
+        own = ["--kmsg", str(self.kmsg), "--jobs", str(self.jobs), "--hostname", "n001"]
+        return [sys.executable, "-m", "scheduler.agent", *own, *arguments]
 
     def environment(self) -> dict[str, str]:
         path = os.environ.get("PATH", "")
@@ -130,6 +138,13 @@ class Machine:
         )
         self._running.append(agent)
         return agent
+
+    def looks(self) -> int:
+        """How often the driver was asked for its cards since its state was last set."""
+        try:
+            return self._state.with_suffix(".looks").stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def stop(self, agent: subprocess.Popen[str], how: signal.Signals = signal.SIGTERM) -> str:
         """End it and give everything it logged."""

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
+from scheduler.agent.machine import nvidia_cards
 from tests.scheduler.agent.conftest import Machine, h100
 
+NOBODY = 4_194_400  # past the highest number that Linux gives
 GPU0 = "GPU-00000000-1111-2222-3333-444444444444"
 GPU1 = "GPU-00000001-1111-2222-3333-444444444444"
+
+
+def process(pid: int, memory_mib: int | None) -> dict[str, object]:
+    return {"pid": pid, "memory_mib": memory_mib, "member": None, "name": None}
 
 
 def test_a_card_is_reported_with_everything_nvml_tells(machine: Machine) -> None:
@@ -23,15 +31,23 @@ def test_a_card_is_reported_with_everything_nvml_tells(machine: Machine) -> None
         "memory_used_mib": 1024,
         "temperature_c": 41,
         "utilisation_pct": 73,
+        "tensor_pct": None,
+        "memory_busy_pct": 31,
         "power_mw": 312500,
+        "slowdown": [],
+        "nvlink_errors": None,
+        "reset_required": False,
         "ecc": {
             "volatile_uncorrected": 0,
+            "volatile_corrected": 5,
             "aggregate_uncorrected": 7,
             "remapped_pending": False,
             "remapped_failure": False,
+            "remapped_correctable": 2,
+            "remapped_uncorrectable": 1,
         },
         "mig": {"enabled": False, "devices": []},
-        "processes": [{"pid": 77, "memory_mib": None}, {"pid": 4242, "memory_mib": 1024}],
+        "processes": [process(NOBODY, None), process(NOBODY + 1, 1024)],
         "lost": False,
         "error": None,
     }
@@ -53,6 +69,7 @@ def test_what_a_card_does_not_support_is_null_and_not_zero(machine: Machine) -> 
     machine.set({"0.uuid": GPU0, "0.total": 1 << 30, "0.used": 0})
     card = machine.print()["cards"][0]
     nothing = ("serial", "pci", "temperature_c", "utilisation_pct", "power_mw", "processes", "error")
+    nothing += ("tensor_pct", "memory_busy_pct", "slowdown", "nvlink_errors")
     assert {key: card[key] for key in nothing} == dict.fromkeys(nothing)
     assert set(card["ecc"].values()) == {None}
     assert card["mig"] == {"enabled": None, "devices": []}
@@ -69,17 +86,17 @@ def test_trouble_with_one_value_is_named_and_leaves_the_others(machine: Machine)
     card = machine.print()["cards"][0]
     assert "GPU requires restart" in card["error"]
     assert (card["temperature_c"], card["power_mw"], card["lost"]) == (None, 312500, False)
+    assert card["reset_required"] is True  # 16 is that very error
+    machine.set(h100(0, temperature="!999"))
+    card = machine.print()["cards"][0]
+    assert (card["reset_required"], bool(card["error"])) == (False, True)
 
 
 def test_ecc_errors_are_one_fault_with_a_stable_id(machine: Machine) -> None:
     machine.set(h100(0, ecc_volatile=3, remap_pending=1, remap_failure=1))
     first, second = machine.print(), machine.print()
-    assert first["cards"][0]["ecc"] == {
-        "volatile_uncorrected": 3,
-        "aggregate_uncorrected": 7,
-        "remapped_pending": True,
-        "remapped_failure": True,
-    }
+    ecc = first["cards"][0]["ecc"]
+    assert (ecc["volatile_uncorrected"], ecc["remapped_pending"], ecc["remapped_failure"]) == (3, True, True)
     (fault,) = first["faults"]
     assert (fault["kind"], fault["code"], fault["card_uuid"], fault["pci"]) == ("ecc", None, GPU0, "0000:3b:00.0")
     assert fault["id"] == second["faults"][0]["id"] == f"{first['boot_id']}:nvml:{GPU0}:ecc:1"
@@ -97,7 +114,10 @@ def test_mig_devices_are_listed_with_memory_and_profile(machine: Machine) -> Non
         "0.mig2.used": 0,
     }
     machine.set(h100(0, mig=1), count=1, **layout)
-    assert machine.print()["cards"][0]["mig"] == {
+    card = machine.print()["cards"][0]
+    activity = ("utilisation_pct", "memory_busy_pct", "tensor_pct")
+    assert {name: card[name] for name in activity} == dict.fromkeys(activity)  # NVML tells it for the whole card only
+    assert card["mig"] == {
         "enabled": True,
         "devices": [
             {"uuid": "MIG-aaaa", "memory_mib": 40448, "profile": "3g.40gb"},
@@ -107,12 +127,9 @@ def test_mig_devices_are_listed_with_memory_and_profile(machine: Machine) -> Non
 
 
 def test_processes_of_all_kinds_are_merged_by_pid(machine: Machine) -> None:
-    machine.set(h100(0, processes=f"10:{1 << 20}", mps=f"11:{2 << 20}", graphics=f"10:{1 << 20},12:-"))
-    assert machine.print()["cards"][0]["processes"] == [
-        {"pid": 10, "memory_mib": 1},
-        {"pid": 11, "memory_mib": 2},
-        {"pid": 12, "memory_mib": None},
-    ]
+    a, b, c = NOBODY, NOBODY + 1, NOBODY + 2
+    machine.set(h100(0, processes=f"{a}:{1 << 20}", mps=f"{b}:{2 << 20}", graphics=f"{a}:{1 << 20},{c}:-"))
+    assert machine.print()["cards"][0]["processes"] == [process(a, 1), process(b, 2), process(c, None)]
 
 
 def test_a_card_without_processes_has_an_empty_list(machine: Machine) -> None:
@@ -179,3 +196,55 @@ def test_a_driver_that_hangs_does_not_stop_the_report(machine: Machine) -> None:
     report = machine.print("--nvml-timeout", "0.2")
     assert (report["virtual"], report["cards"]) == (False, [])
     assert [fault["code"] for fault in report["faults"]] == [119]
+
+
+IDLE, CLOCKS, POWER_CAP, HW, SYNC, SW_HOT, HW_HOT, BRAKE, DISPLAY, BOARD = (1 << n for n in range(10))
+
+
+@pytest.mark.parametrize(
+    ("mask", "reasons"),
+    [
+        (0, []),
+        (IDLE | CLOCKS | SYNC | DISPLAY, []),
+        (POWER_CAP, ["power"]),
+        (HW | BRAKE, ["power"]),
+        (SW_HOT, ["thermal"]),
+        (HW | HW_HOT, ["thermal"]),
+        (SW_HOT | POWER_CAP | IDLE, ["thermal", "power"]),
+        (HW, ["other"]),
+        (BOARD, ["other"]),
+    ],
+)
+def test_what_holds_the_clocks_down_is_told_in_words(machine: Machine, mask: int, reasons: list[str]) -> None:
+    machine.set(h100(0, slowdown=mask), h100(1, slowdown=None, slowdown_old=mask))  # an older driver has another name
+    assert [card["slowdown"] for card in machine.print()["cards"]] == [reasons, reasons]
+
+
+def test_errors_of_links_are_added_up_over_the_ports(machine: Machine) -> None:
+    ports = {"ports": 2, "port0": "switch", "port1": "switch"}
+    machine.set(
+        h100(0, nvlink_errors=12, **ports),
+        h100(1, port0_errors=3, port1_errors=4, **ports),  # NVLink 5 tells it by port
+        h100(2, **ports),
+        h100(3),
+    )
+    assert [card["nvlink_errors"] for card in machine.print()["cards"]] == [12, 7, None, None]
+
+
+@pytest.mark.parametrize(("action", "wanted"), [(0, False), (1, True), (2, False), (4, True)])
+def test_a_driver_that_asks_for_a_reset_is_heard(machine: Machine, action: int, wanted: bool) -> None:
+    machine.set(h100(0, recovery=action))
+    assert machine.print()["cards"][0]["reset_required"] is wanted
+
+
+def test_cards_on_the_bus_are_told_beside_those_that_nvml_lists(machine: Machine) -> None:
+    machine.set(h100(0))
+    assert machine.print()["node"]["pci_cards"] == nvidia_cards()
+
+
+def test_a_process_on_a_card_has_its_name_and_its_member(machine: Machine) -> None:
+    with subprocess.Popen(["sleep", "60"], env={"GPU_COMMONS_MEMBER": "0a1b2c3d-a7"}) as sleeper:
+        machine.set(h100(0, processes=f"{sleeper.pid}:{1 << 20}"))
+        (found,) = machine.print()["cards"][0]["processes"]
+        sleeper.kill()
+    assert found == {"pid": sleeper.pid, "memory_mib": 1, "member": "0a1b2c3d-a7", "name": "sleep"}

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.agent.memory import Level, Memory, card_faults
+from scheduler.agent.memory import TREND_EVERY_S, Level, Memory, card_faults
 from scheduler.agent.model import Card, Ecc, pci_address, plain
 
 AT = "2026-01-01T00:00:00+00:00"
 
 
-def card(*, errors: int | None = 0, lost: bool = False) -> Card:
-    return Card("GPU-a", 0, None, None, "H100", 81559, ecc=Ecc(volatile_uncorrected=errors), lost=lost)
+def card(*, errors: int | None = 0, lost: bool = False, corrected: int | None = None, links: int | None = None) -> Card:
+    ecc = Ecc(volatile_uncorrected=errors, volatile_corrected=corrected)
+    return Card("GPU-a", 0, None, None, "H100", 81559, ecc=ecc, lost=lost, nvlink_errors=links)
 
 
 def test_each_rise_of_a_counter_is_one_fault_and_a_reset_is_none() -> None:
@@ -21,6 +22,32 @@ def test_each_rise_of_a_counter_is_one_fault_and_a_reset_is_none() -> None:
         memory, faults = card_faults(memory, [card(errors=errors)], AT)
         numbers.append([fault.id.rsplit(":", 1)[1] for fault in faults])
     assert numbers == [[], ["1"], [], [], ["2"], [], [], ["3"]]
+
+
+@pytest.mark.parametrize("kind", ["correctable", "nvlink"])
+def test_a_counter_that_goes_on_rising_is_one_fault_an_hour(kind: str) -> None:
+    memory, found = Memory("boot-1"), []
+    name = {"correctable": "corrected", "nvlink": "links"}[kind]
+    half = TREND_EVERY_S // 2
+    for number, value in enumerate((7, 7, 8, 9, 10, 11, None, 0, 0, 2)):
+        memory, faults = card_faults(memory, [card(**{name: value})], AT, up_s=100 + half * number)
+        found.append([fault.id.split(":nvml:")[1] for fault in faults])
+    first, second, third = (f"GPU-a:{kind}:{n}" for n in (1, 2, 3))
+    #        7   7   8        9   10        11  None 0   0   2: after a reset it counts from there
+    assert found == [[], [], [first], [], [second], [], [], [], [], [third]]
+
+
+def test_a_slow_rise_makes_the_agent_write_only_when_it_is_a_fault() -> None:
+    memory, _ = card_faults(Memory("boot-1"), [card(corrected=0)], AT, up_s=0)
+    memory, _ = card_faults(memory, [card(corrected=1)], AT, up_s=10)
+    later, faults = card_faults(memory, [card(corrected=900)], AT, up_s=20)
+    assert (faults, memory.needs_saving(later)) == ([], False)
+
+
+def test_the_memory_of_an_older_agent_is_read() -> None:
+    stored = Memory("boot-1", 5, {"GPU-a:ecc": Level(3, 1)}).as_json()
+    del stored["levels"]["GPU-a:ecc"]["up_s"]
+    assert Memory.from_json(stored).levels == {"GPU-a:ecc": Level(3, 1)}
 
 
 def test_a_reboot_starts_counting_anew_and_keeps_the_cards() -> None:

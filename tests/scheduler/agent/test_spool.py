@@ -65,7 +65,7 @@ def test_every_tear_of_the_last_line_leaves_what_was_before(tmp_path: Path) -> N
     spool.record([fault(2)], MEMORY)
     spool.close()
     longer = (tmp_path / "journal").read_bytes()
-    for end in range(len(whole), len(longer), 7):
+    for end in range(len(whole), len(longer) - 1, 7):  # with all but its end of line, a line is whole
         (tmp_path / "journal").write_bytes(longer[:end])
         torn = Spool(tmp_path, "boot-1")
         assert names(torn) == [1]

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from scheduler.agent import observe
-from scheduler.agent.machine import boot_id, card_memory_mib, has_nvidia_hardware, machine_name, virtual_cards
+from scheduler.agent.machine import (
+    boot_id,
+    card_memory_mib,
+    host_temperature_c,
+    machine_name,
+    nvidia_cards,
+    virtual_cards,
+)
 from scheduler.agent.memory import KnownCard, Memory
 from scheduler.agent.observe import Settings, collect
 from scheduler.agent.spool import Spool
@@ -27,8 +34,7 @@ def test_without_nvidia_cards_virtual_ones_are_reported_and_labelled(
         (0, "virtual-cpu", 512),
         (1, "virtual-cpu", 512),
     ]
-    assert {card["temperature_c"] for card in report["cards"]} == {None}
-    assert {card["memory_used_mib"] for card in report["cards"]} == {None}
+    assert {card["power_mw"] for card in report["cards"]} == {None}
 
 
 def test_virtual_cards_keep_their_names(machine: Machine) -> None:
@@ -71,8 +77,8 @@ def test_cards_of_an_earlier_boot_are_not_claimed_and_not_replaced(machine: Mach
 
 def test_by_default_hardware_without_a_driver_gets_no_virtual_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observe.Nvml, "read", _absent)
-    for hardware, count in ((True, 0), (False, 4)):
-        monkeypatch.setattr(observe, "has_nvidia_hardware", lambda hardware=hardware: hardware)
+    for hardware, count in ((2, 0), (0, 4), (None, 4)):
+        monkeypatch.setattr(observe, "nvidia_cards", lambda hardware=hardware: hardware)
         assert len(collect(Settings("n001", kernel_log="/dev/null"))["cards"]) == count
 
 
@@ -80,15 +86,32 @@ def _absent(*_: object) -> observe.Sample:
     raise observe.NvmlAbsent("no driver")
 
 
-def test_nvidia_hardware_is_found_by_vendor_and_class(tmp_path: Path) -> None:
-    devices = {"0000:00:01.0": ("0x8086", "0x030000"), "0000:3b:00.1": ("0x10de", "0x040300")}
-    for name, (vendor, device_class) in devices.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "vendor").write_text(vendor + "\n")
-        (tmp_path / name / "class").write_text(device_class + "\n")
-    assert not has_nvidia_hardware(str(tmp_path))  # another maker's display, and only the sound of an NVIDIA card
-    (tmp_path / "0000:3b:00.1" / "class").write_text("0x030200\n")
-    assert has_nvidia_hardware(str(tmp_path))
+def test_nvidia_cards_are_counted_by_vendor_and_class_unless_given_away(tmp_path: Path) -> None:
+    devices = {
+        "0000:00:01.0": ("0x8086", "0x030000", None),  # another maker's display
+        "0000:3b:00.1": ("0x10de", "0x040300", None),  # only the sound of an NVIDIA card
+        "0000:3b:00.0": ("0x10de", "0x030200", "nvidia"),
+        "0000:3c:00.0": ("0x10de", "0x030000", None),  # without a driver
+        "0000:3d:00.0": ("0x10de", "0x030200", "vfio-pci"),  # a virtual machine has it
+    }
+    for name, (vendor, device_class, driver) in devices.items():
+        folder = tmp_path / "devices" / name
+        folder.mkdir(parents=True)
+        (folder / "vendor").write_text(vendor + "\n")
+        (folder / "class").write_text(device_class + "\n")
+        if driver:
+            (folder / "driver").symlink_to(tmp_path / "drivers" / driver)
+    assert nvidia_cards(str(tmp_path / "devices")) == 2
+    assert nvidia_cards(str(tmp_path / "nowhere")) is None
+
+
+def test_a_virtual_card_is_as_hot_as_the_hottest_sensor_of_its_host(tmp_path: Path) -> None:
+    assert host_temperature_c(str(tmp_path)) is None
+    for number, text in enumerate(("41900", "67000", "-300000", "hot", "999999")):
+        zone = tmp_path / f"thermal_zone{number}"
+        zone.mkdir()
+        (zone / "temp").write_text(text + "\n")
+    assert host_temperature_c(str(tmp_path)) == 67
 
 
 @pytest.mark.parametrize(
