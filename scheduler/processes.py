@@ -3,6 +3,7 @@ no clock. The list comes from an agent as it is, so every part of it may be miss
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -11,6 +12,7 @@ from typing import Any, Final
 MOST_MIB: Final = 1 << 20
 MOST_STRAYS: Final = 50  # told of one card
 LONGEST_NAME: Final = 60
+KEY: Final = re.compile(r"a[0-9]{1,18}", re.ASCII)  # as Allocation.key
 CERTAIN: Final = 2  # samples in a row from which on something counts
 
 
@@ -30,8 +32,18 @@ class Known:
     just_closed: Collection[str] = ()  # closed so short before the sample that it may be older
     taken_whole: bool = False  # by one allocation, whose own a process without a name then is
     under_test: bool = False  # the agent was asked to test it
-    virtual: bool = False  # its agent lists members alone
     system: Sequence[str] = ()  # names of processes that belong to the machine, with * and ?
+
+
+def with_keys(processes: Sequence[Any], instance: str) -> list[Any]:
+    """The same with the keys of their allocations as members. `instance`: of this portal's local driver; its members
+    are called by it and the key. Those of other portals keep their names, and are nobody's here."""
+    return [p | {"member": _key(_text(p, "member"), instance)} if isinstance(p, dict) else p for p in processes]
+
+
+def _key(member: str, instance: str) -> str:
+    prefix, dash, key = member.rpartition("-")
+    return key if dash and prefix == instance and KEY.fullmatch(key) else member
 
 
 def use_of(processes: Sequence[Any], member: str) -> Use:
@@ -71,7 +83,7 @@ def strays(processes: Sequence[Any], known: Known) -> list[dict[str, Any]]:
 
 def _explained(process: Any, known: Known) -> bool:
     name = _text(process, "name").rpartition("/")[2]
-    return known.virtual or known.taken_whole or known.under_test or any(fnmatchcase(name, p) for p in known.system)
+    return known.taken_whole or known.under_test or any(fnmatchcase(name, p) for p in known.system)
 
 
 def alarming(found: Sequence[Mapping[str, Any]], seen: int) -> bool:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
-import re
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from django.conf import settings
@@ -21,18 +22,16 @@ from django.db import connection, transaction
 from ledger.clock import database_now
 from ledger.models import AgentOrder, Allocation, ShareUse
 from scheduler import overuse, strays
-from scheduler.processes import Known, above, counted, use_of
+from scheduler.drivers.local_plan import instance_of
+from scheduler.processes import KEY, Known, above, counted, use_of, with_keys
 from scheduler.processes import strays as strays_of
 
 log = logging.getLogger(__name__)
 MOST: Final = 20_000  # cards in one pass
 KEPT: Final = dt.timedelta(days=1)  # what was used of a share, after its end
-MEMBER: Final = re.compile(r"a([0-9]{1,18})", re.ASCII)
 NEWER: Final = """
-SELECT s.card_id, c.virtual, s.boot_id, s.sequence, s.received_at, s.processes::text,
-  coalesce(w.seen, 0), coalesce(w.without, 0)
-FROM ledger_cardstatus s JOIN ledger_card c ON c.id = s.card_id
-LEFT JOIN ledger_cardwatch w ON w.card_id = s.card_id
+SELECT s.card_id, s.boot_id, s.sequence, s.received_at, s.processes::text, coalesce(w.seen, 0), coalesce(w.without, 0)
+FROM ledger_cardstatus s LEFT JOIN ledger_cardwatch w ON w.card_id = s.card_id
 WHERE s.processes IS NOT NULL
   AND (w.card_id IS NULL OR (w.boot_id, w.sequence) IS DISTINCT FROM (s.boot_id, s.sequence))
 ORDER BY s.received_at, s.card_id LIMIT %s
@@ -62,7 +61,6 @@ ON CONFLICT (card_id) DO UPDATE SET boot_id = excluded.boot_id, sequence = exclu
 @dataclass(frozen=True, slots=True)
 class _Sample:
     card_id: int
-    virtual: bool
     boot_id: int
     sequence: int
     at: dt.datetime
@@ -106,7 +104,8 @@ def _each(card_ids: Iterable[int], act: Callable[[int], str]) -> dict[str, int]:
 def _look_at_new() -> int:
     with transaction.atomic(durable=True), connection.cursor() as cursor:
         cursor.execute(NEWER, [MOST])
-        samples = [_sample(row) for row in cursor.fetchall()]
+        instance = instance_of(Path(os.path.realpath(settings.DATA_DIR)))
+        samples = [_sample(row, instance) for row in cursor.fetchall()]
         if not samples:
             return 0
         shares = _shares(cursor, [sample.card_id for sample in samples])
@@ -121,12 +120,11 @@ def _look_at_new() -> int:
     return len(samples)
 
 
-def _sample(row: Sequence[Any]) -> _Sample:
-    card_id, virtual, boot_id, sequence, at, text, seen, without = row
+def _sample(row: Sequence[Any], instance: str) -> _Sample:
+    card_id, boot_id, sequence, at, text, seen, without = row
     processes = json.loads(text)
-    if not isinstance(processes, list):
-        processes = []
-    return _Sample(card_id, virtual, boot_id, sequence, at, processes, seen, without)
+    known = with_keys(processes if isinstance(processes, list) else [], instance)
+    return _Sample(card_id, boot_id, sequence, at, known, seen, without)
 
 
 def _shares(cursor: Any, card_ids: Sequence[int]) -> dict[int, list[_Share]]:
@@ -140,7 +138,7 @@ def _shares(cursor: Any, card_ids: Sequence[int]) -> dict[int, list[_Share]]:
 def _just_closed(samples: Sequence[_Sample]) -> dict[str, dt.datetime]:
     """When the members ended that are named in these samples and hold nothing any more."""
     names = {str(p.get("member")) for sample in samples for p in sample.processes if isinstance(p, dict)}
-    numbers = [int(match[1]) for name in names if (match := MEMBER.fullmatch(name))]
+    numbers = [int(name[1:]) for name in names if KEY.fullmatch(name)]
     if not numbers:
         return {}
     rows = Allocation.objects.filter(pk__in=numbers, period__upper_inf=False).only("period")
@@ -173,7 +171,6 @@ def _watch(sample: _Sample, here: Sequence[_Share], closed: dict[str, dt.datetim
         just_closed={name for name, at in closed.items() if at > sample.at - _grace()},
         taken_whole=len(here) == 1 and here[0].whole,
         under_test=tested,
-        virtual=sample.virtual,
         system=settings.SYSTEM_PROCESSES,
     )
     found = strays_of(sample.processes, known)

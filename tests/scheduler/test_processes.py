@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.processes import Known, Use, above, alarming, counted, named, strays, use_of
+from scheduler.processes import Known, Use, above, alarming, counted, named, strays, use_of, with_keys
 
 A, B = "a1", "a2"
 
@@ -77,8 +77,6 @@ SYSTEM = ("Xorg", "nvidia-cuda-mps*")
         (proc(B), Known(live={A}, taken_whole=True), True),
         (proc(None), Known(under_test=True), None),
         (proc(B), Known(under_test=True), True),
-        (proc(None), Known(virtual=True), None),
-        (proc(B), Known(virtual=True), True),
         (proc(None, name="Xorg"), Known(system=SYSTEM), None),
         (proc(None, name="/usr/lib/xorg/Xorg"), Known(system=SYSTEM), None),
         (proc(None, name="nvidia-cuda-mps-server"), Known(system=SYSTEM), None),
@@ -89,6 +87,19 @@ SYSTEM = ("Xorg", "nvidia-cuda-mps*")
 )
 def test_who_belongs_to_no_allocation(process: Any, known: Known, sure: bool | None) -> None:
     assert [stray["sure"] for stray in strays([process], known)] == ([] if sure is None else [sure])
+
+
+@pytest.mark.parametrize(
+    ("told", "member"),
+    [
+        ("a17", "a17"), ("0f0f0f0f-a17", "a17"), ("1e1e1e1e-a17", "1e1e1e1e-a17"), ("0f0f0f0f-b17", "0f0f0f0f-b17"),
+        ("-a17", "-a17"), ("0f0f0f0f-a1\u0661", "0f0f0f0f-a1\u0661"), (None, ""), (7, ""),
+    ],
+)  # fmt: skip
+def test_members_of_the_local_driver_are_known_by_their_key_and_those_of_other_portals_are_not(
+    told: Any, member: str
+) -> None:
+    assert with_keys([proc(told), "x"], "0f0f0f0f") == [proc(member), "x"]
 
 
 def test_a_process_without_a_name_takes_two_samples() -> None:
