@@ -25,7 +25,7 @@ from ledger.models import Allocation, Job
 from ledger.models.use import MetricSource
 from ledger.vocabulary import AllocationState, JobState
 from scheduler.scrape_rows import JobScrape
-from scheduler.scraping import fetch_all, samples_of, words_of
+from scheduler.scraping import fetch_all, is_due, samples_of, words_of
 
 log = logging.getLogger(__name__)
 MOST: Final = 2_000  # jobs in one pass
@@ -142,8 +142,9 @@ def scrape_jobs(fetch: Callable[..., Any] = fetch_all) -> dict[str, int]:
 def _addresses() -> dict[int, str]:
     """By job; those that were not read for the longest time first."""
     jobs = Job.objects.filter(state=JobState.RUNNING, simulated=False, metrics_port__isnull=False)
-    oldest = jobs.order_by(F("scrape__tried_at").asc(nulls_first=True), "pk")
-    due = list(oldest.only("metrics_port", "metrics_path")[:MOST])
+    rows, now = JobScrape.objects.in_bulk(jobs.values_list("pk", flat=True)), database_now()
+    oldest = jobs.order_by(F("scrape__tried_at").asc(nulls_first=True), "pk").only("metrics_port", "metrics_path")
+    due = [job for job in oldest if is_due(rows.get(job.pk), now)][:MOST]
     first = Allocation.objects.filter(attempt__job__in=due, rank=0, state=AllocationState.ACTIVE)
     hosts = dict(first.values_list("attempt__job", "node__hostname"))
     return {job.pk: f"http://{hosts[job.pk]}:{job.metrics_port}{job.metrics_path}" for job in due if job.pk in hosts}

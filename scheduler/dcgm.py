@@ -22,7 +22,7 @@ from ledger.clock import database_now
 from ledger.models import Node, NodeReport
 from ledger.vocabulary import FaultKind, NodeState, QualityKind
 from scheduler.scrape_rows import NodeScrape
-from scheduler.scraping import fetch_all, samples_of, words_of
+from scheduler.scraping import fetch_all, is_due, samples_of, words_of
 from scheduler.wake import ring
 
 log = logging.getLogger(__name__)
@@ -217,7 +217,9 @@ def scrape_nodes(fetch: Callable[..., Any] = fetch_all) -> dict[str, int]:
 def _due() -> list[Node]:
     """Those that were not read for the longest time first."""
     nodes = Node.objects.exclude(dcgm_url="").filter(simulated=False, agent_digest="").exclude(state=NodeState.RETIRED)
-    return list(nodes.order_by(F("scrape__tried_at").asc(nulls_first=True), "pk")[:MOST])
+    rows, now = NodeScrape.objects.in_bulk(), database_now()
+    oldest = nodes.order_by(F("scrape__tried_at").asc(nulls_first=True), "pk")
+    return [node for node in oldest if is_due(rows.get(node.pk), now)][:MOST]
 
 
 def take(node: Node, text: str) -> telemetry.Receipt:

@@ -4,6 +4,7 @@ own time, and all of it within a pass's. What was not reached comes first in the
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections.abc import Hashable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -14,10 +15,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from scheduler import outbound
+from scheduler.scrape_rows import Scrape
 
 AT_ONCE: Final = 16
-TIMEOUT_S: Final = 4.0
-PASS_S: Final = 8.0
+TIMEOUT_S: Final = 3.0
+PASS_S: Final = 5.0
+FIRST_WAIT_S: Final = 10  # before what has failed is tried again; doubles each time
+LONGEST_WAIT_S: Final = 300
 MOST_BYTES: Final = 4 * 1024 * 1024
 LONGEST_ERROR: Final = 300
 Key = TypeVar("Key", bound=Hashable)
@@ -32,6 +36,14 @@ def scrape_all() -> dict[str, Any]:
     from scheduler import applications, dcgm  # they read by this module
 
     return {"nodes": dcgm.scrape_nodes(), "jobs": applications.scrape_jobs()}
+
+
+def is_due(row: Scrape | None, now: dt.datetime) -> bool:
+    """False while what has failed waits: a dead address must not hold up every pass."""
+    if row is None or not row.failures:
+        return True
+    wait = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(row.failures - 1, 20))
+    return now - row.tried_at >= dt.timedelta(seconds=wait)
 
 
 def fetch_all(

@@ -176,6 +176,7 @@ def test_failures_are_counted_and_told(job: Job, served: Exporter, body: bytes, 
     served.body, served.status = body, status
     for _ in range(2):
         assert applications.scrape_jobs() == {"read": 0, "failed": 1}
+        JobScrape.objects.update(tried_at=F("tried_at") - dt.timedelta(minutes=6))
     row = JobScrape.objects.get()
     assert said in row.error
     assert (row.failures, row.failed) == (2, 2)

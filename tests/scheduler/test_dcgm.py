@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db.models import F
 from prometheus_client.samples import Sample
 
 from ledger import telemetry
@@ -201,6 +202,8 @@ def test_what_can_not_be_read_is_counted_and_changes_nothing(
     served.body, served.status = body, status
     for _ in range(2):
         assert dcgm.scrape_nodes() == {"read": 0, "failed": 1}
+        assert dcgm.scrape_nodes() == {"read": 0, "failed": 0}  # it waits before it is tried again
+        NodeScrape.objects.update(tried_at=F("tried_at") - dt.timedelta(minutes=6))
     row = NodeScrape.objects.get()
     assert said in row.error
     assert (row.failures, row.failed, row.ok_at) == (2, 2, None)
@@ -227,6 +230,16 @@ def test_one_that_does_not_answer_holds_up_no_other(node: Node, settings: Any, m
         began = time.monotonic()
         assert dcgm.scrape_nodes() == {"read": 1, "failed": 1}
         assert time.monotonic() - began < 2.5
+
+
+@pytest.mark.parametrize(
+    ("failures", "after_s", "due"),
+    [(0, 0, True), (1, 9, False), (1, 10, True), (3, 39, False), (3, 40, True), (99, 299, False), (99, 300, True)],
+)
+def test_what_has_failed_waits_longer_each_time(failures: int, after_s: int, due: bool) -> None:
+    row = NodeScrape(tried_at=AT, failures=failures)
+    assert scraping.is_due(row, AT + dt.timedelta(seconds=after_s)) is due
+    assert scraping.is_due(None, AT)
 
 
 def test_what_was_not_reached_in_a_pass_is_left_for_the_next(served: Exporter) -> None:
