@@ -9,16 +9,28 @@ from time import monotonic
 import pytest
 from django.db import ProgrammingError, transaction
 
-from ledger import audit, inventory, people
+from ledger import audit, inventory, job_metrics, people, telemetry
 from ledger.acts import Act
 from ledger.clock import database_now
-from ledger.models import AuditEvent, Hold, Job, Node, Project, Receipt
-from ledger.vocabulary import HoldKind, JobState, Resource
-from scheduler import commands, observing, placing, policy_changes, queue, reclaim, reconcile, telling
+from ledger.models import AuditEvent, Card, Hold, Job, MetricSource, Node, Project, Receipt
+from ledger.vocabulary import HoldKind, JobState, Outcome, Resource
+from scheduler import (
+    commands,
+    dcgm,
+    observing,
+    placing,
+    policy_changes,
+    queue,
+    reclaim,
+    reconcile,
+    telling,
+    watch,
+)
 from scheduler.models import TaskRun
 from scheduler.policy import Scope, Terms
 from tests import factories
 from tests.ledger.raw import run
+from tests.scheduler import flow
 
 pytestmark = [pytest.mark.django_db, pytest.mark.breaks_books]
 ROLE = "gpu_commons_app"
@@ -125,6 +137,24 @@ def test_the_application_sets_a_policy_and_withdraws_it(application: None) -> No
     assert factories.job().priority == 2
     policy_changes.withdraw(scope=Scope(), act=act)
     assert factories.job().priority == 0
+
+
+def test_the_application_watches_processes_and_takes_what_applications_tell(application: None) -> None:
+    job = factories.job(command=["simulate", "--seconds", "3600"])
+    flow.start(job)
+    node, card = Node.objects.get(), Card.objects.get(uuid="n1-card-0")
+    greedy = {"pid": 1, "memory_mib": 15_000, "member": flow.open_allocations(job)[0].key, "name": "x"}
+    for sequence in range(3):
+        told = {"uuid": card.uuid, "slot": 0, "memory_mib": 16_000, "processes": [greedy, greedy | {"member": "a0"}]}
+        report = {"boot_id": "b", "sequence": sequence, "sent_at": database_now(), "virtual": False, "node": {}}
+        telemetry.ingest(node, report | {"cards": [told], "links": [], "faults": []})
+        watch.look()
+    job_metrics.record(job_id=job.pk, values={"p99_ms": 1}, source=MetricSource.PUSHED)
+    assert flow.attempt_of(job).outcome == Outcome.OUT_OF_MEMORY
+    assert Hold.objects.get(period__upper_inf=True).rule == "orphan/1"
+    assert job_metrics.trim() == {"old": 0, "too_many": 0}
+    with pytest.raises(ValueError, match="no card"):
+        dcgm.take(node, "")
 
 
 def test_the_application_does_its_other_writing(application: None) -> None:
