@@ -95,10 +95,11 @@ def history(job_id: int, most: int = SHOWN) -> list[JobMetric]:
     return list(JobMetric.objects.filter(job=job_id).order_by("-at", "-pk")[:most])[::-1]
 
 
-def newest_of_running() -> list[JobMetric]:
-    """The newest of each job that runs, with its job and project: what alerts are judged by."""
-    rows = JobMetric.objects.filter(job__state=JobState.RUNNING).order_by("job", "-at", "-pk").distinct("job")
-    return list(rows.select_related("job__project"))
+def newest_of_running(since: dt.datetime) -> list[JobMetric]:
+    """The newest of each job that runs and has told something since then, with its job and project: what alerts are
+    judged by."""
+    rows = JobMetric.objects.filter(job__state=JobState.RUNNING, at__gt=since).order_by("job", "-at", "-pk")
+    return list(rows.distinct("job").select_related("job__project"))
 
 
 def trim() -> dict[str, int]:

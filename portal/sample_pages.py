@@ -24,11 +24,12 @@ from ledger.models import (
     Zone,
 )
 from ledger.vocabulary import ProjectRole, ProjectState, SiteRole
+from scheduler.alert_rows import Alert, AlertRule, AlertRung
 from scheduler.models import ZonePlan
 from scheduler.policy_rows import JobPolicy
 
 # GET pages that are not pages of their own: parts, files, and addresses that only take POST
-NOT_PAGES: Final = frozenset({"sign-out", "language", "theme", "healthz", "readyz", "metrics"})
+NOT_PAGES: Final = frozenset({"sign-out", "language", "theme", "healthz", "readyz", "metrics", "alert-file"})
 
 
 def sample_addresses(user: User) -> list[str]:
@@ -149,6 +150,21 @@ def _right(user: User) -> int | None:
     return odd_grants.in_force().order_by("-pk").values_list("pk", flat=True).first()
 
 
+def _operated(model: type[AlertRule] | type[AlertRung]) -> Callable[[User], Any]:
+    """The first row of what operators alone change."""
+
+    def pick(user: User) -> Any:
+        return model.objects.order_by("pk").values_list("pk", flat=True).first() if user.operates else None
+
+    return pick
+
+
+def _alert(user: User) -> int | None:
+    if not user.sees_everything:
+        return None
+    return Alert.objects.order_by("-pk").values_list("pk", flat=True).first()
+
+
 def _audited(field: str) -> Callable[[User], Any]:
     def pick(_user: User) -> Any:
         return AuditEvent.objects.order_by("-pk").values_list(field, flat=True).first()
@@ -177,6 +193,9 @@ SAMPLES: Final[dict[str, Callable[[User], Any]]] = {
     "person.username": lambda user: user.username if user.site_role == SiteRole.ADMIN else None,
     "request.pk": _request,
     "invitation.pk": _invitation,
+    "alert.pk": _alert,
+    "alertrule.pk": _operated(AlertRule),
+    "alertrung.pk": _operated(AlertRung),
     "topic": lambda _user: "researcher",
     "audit.kind": _audited("target_type"),
     "audit.key": _audited("target_id"),

@@ -216,6 +216,8 @@ CELERY_TASK_ROUTES = {
     "ledger.expire_requests": {"queue": "books"},
     "scheduler.reclaim": {"queue": "books"},
     "scheduler.tell": {"queue": "books"},
+    "scheduler.alerts": {"queue": "health"},
+    "scheduler.send_alerts": {"queue": "books"},
     "scheduler.drain_quota": {"queue": "inventory"},
     "scheduler.watch_processes": {"queue": "health"},
     "scheduler.scrape": {"queue": "health"},
@@ -245,6 +247,8 @@ CELERY_BEAT_SCHEDULE = {
     "expire-requests": every(300, "ledger.expire_requests"),
     "reclaim": every(10, "scheduler.reclaim"),
     "tell": every(10, "scheduler.tell"),
+    "alerts": every(5, "scheduler.alerts"),
+    "send-alerts": every(5, "scheduler.send_alerts"),
     "drain-quota": every(30, "scheduler.drain_quota"),
     "watch-processes": every(2, "scheduler.watch_processes"),
     "scrape": every(10, "scheduler.scrape"),
@@ -270,6 +274,13 @@ OUTBOUND_ALLOW = env.host_ports("OUTBOUND_ALLOW")
 OUTBOUND_PRIVATE = env.flag("OUTBOUND_PRIVATE", default=True)
 PROJECT_WEBHOOK_URL = env.web_address("PROJECT_WEBHOOK_URL")  # "" = none
 PROJECT_WEBHOOK_SECRET = env.secret_for("PROJECT_WEBHOOK_SECRET", PROJECT_WEBHOOK_URL)
+# Where alerts go (scheduler.alert_sending); "" = this site has no such channel, and the alerts' pages say so.
+ALERTMANAGER_URL = env.web_address("ALERTMANAGER_URL")
+ALERTMANAGER_TOKEN = env.text("ALERTMANAGER_TOKEN")
+ALERT_WEBHOOK_URL = env.web_address("ALERT_WEBHOOK_URL")
+ALERT_WEBHOOK_SECRET = env.secret_for("ALERT_WEBHOOK_SECRET", ALERT_WEBHOOK_URL)
+ALERT_MAIL_TO = env.items("ALERT_MAIL_TO", "")
+ALERT_SIMULATED = env.flag("ALERT_SIMULATED")  # alerts of make-believe hardware leave the pages, too
 EMAIL_HOST = env.text("EMAIL_HOST")  # "" = this site sends no mail, and notices say so
 EMAIL_PORT = env.integer("EMAIL_PORT", 25, at_least=1)
 EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = env.text("EMAIL_HOST_USER"), env.text("EMAIL_HOST_PASSWORD")

@@ -338,5 +338,6 @@ class SimulatedFault(models.Model):
         return f"{self.hostname} {self.card_uuid}"
 
 
+from scheduler import alert_rows as alert_rows  # noqa: E402
 from scheduler import policy_rows as policy_rows  # noqa: E402  more tables, in a module of their own
 from scheduler import scrape_rows as scrape_rows  # noqa: E402

@@ -14,6 +14,8 @@ from django.db.models import F
 from ledger import audit, invariants, job_metrics, letters, odd_grants, quarters, requests, samples
 from ledger.clock import database_now
 from scheduler import (
+    alert_sending,
+    alerting,
     commands,
     draining,
     observing,
@@ -36,6 +38,7 @@ OBSERVE_LOCK, INVENTORY_LOCK, RECONCILE_LOCK, ZONES_LOCK = 7_130_003, 7_130_004,
 LEARN_LOCK, RECLAIM_LOCK = 7_130_007, 7_130_008
 DRAIN_LOCK = 7_130_011
 WATCH_LOCK, SCRAPE_LOCK = 7_130_040, 7_130_041
+ALERTS_LOCK, SEND_ALERTS_LOCK = 7_130_031, 7_130_032
 
 
 def recorded(name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -119,6 +122,16 @@ def tell() -> dict[str, Any]:
 def _tell() -> dict[str, Any]:
     """What is to be told, then the outbox."""
     return {**odd_grants.tidy(), **letters.write_due(), **telling.tell_due()}
+
+
+@shared_task(name="scheduler.alerts")
+def find_alerts() -> dict[str, Any]:
+    return recorded("scheduler.alerts", _alone(ALERTS_LOCK, alerting.evaluate))
+
+
+@shared_task(name="scheduler.send_alerts")
+def send_alerts() -> dict[str, Any]:
+    return recorded("scheduler.send_alerts", _alone(SEND_ALERTS_LOCK, alert_sending.send_due))
 
 
 @shared_task(name="scheduler.learn")

@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.core.mail import EmailMessage
-from django.db import transaction
 from django.db.models import F
 from django.db.models.lookups import IsNull
 from django.utils import translation
@@ -27,15 +26,11 @@ from ledger import ends, letters, notices
 from ledger.clock import database_now
 from ledger.models import Delivery, Letter, Notice, User
 from ledger.vocabulary import Channel, DeliveryState
-from scheduler import outbound
+from scheduler import outbound, outbox
 
 log = logging.getLogger(__name__)
 BATCH: Final = 50  # tries in one pass; what is dropped takes nobody's turn
 MOST_LOOKED_AT: Final = 2_000
-LEASE: Final = dt.timedelta(seconds=60)  # longer than one try takes
-FIRST_BACK_OFF_S: Final = 30
-LONGEST_BACK_OFF_S: Final = 4 * 3_600
-MOST_TRIES: Final = 15  # about a day and a half; then it has failed
 TIMEOUT_S: Final = 10
 
 
@@ -60,11 +55,12 @@ def _try(pk: int, now: dt.datetime) -> str:
         return ""
     try:
         if delivery.letter is not None and not letters.holds(delivery.letter, now):
-            return "dropped" if _note_dropped(delivery) else ""
+            return "dropped" if outbox.note_dropped(Delivery.objects.all(), delivery.pk) else ""
         SENDERS[Channel(delivery.channel)](delivery)
     except Exception as error:  # whatever a mail server or a library says: it is told in the row
         log.warning("delivery %d, %s: %s", delivery.pk, delivery, error)
-        return "failed" if _note_failure(delivery, error, now) else "tried"
+        given_up = outbox.note_failure(Delivery.objects.all(), delivery.pk, delivery.tries, error, now)
+        return "failed" if given_up else "tried"
     return "sent" if _note_sent(delivery) else ""
 
 
@@ -77,39 +73,14 @@ def _due(now: dt.datetime, limit: int, looked_at: Collection[int] = ()) -> list[
 
 def _claim(pk: int, now: dt.datetime) -> Delivery | None:
     """None when another worker has it, or it is done."""
-    with transaction.atomic(durable=True):
-        rows = Delivery.objects.select_for_update(skip_locked=True, of=("self",))
-        due = rows.filter(pk=pk, state=DeliveryState.PENDING, due_at__lte=now)
-        delivery = due.select_related("notice__project__owner", "to").first()
-        if delivery is not None:
-            delivery.tries, delivery.due_at = delivery.tries + 1, now + LEASE
-            delivery.save(update_fields=["tries", "due_at"])
+    delivery = outbox.claim(Delivery.objects.all(), pk, now, "notice__project__owner", "to")
     if delivery is not None and delivery.letter_id is not None:
         delivery.letter = letters.with_things(Letter.objects).get(pk=delivery.letter_id)
     return delivery
 
 
 def _note_sent(delivery: Delivery) -> int:
-    return Delivery.objects.filter(pk=delivery.pk, state=DeliveryState.PENDING).update(
-        state=DeliveryState.SENT, sent_at=database_now(), last_error=""
-    )
-
-
-def _note_dropped(delivery: Delivery) -> int:
-    """It is not so any more, or not theirs to know."""
-    return Delivery.objects.filter(pk=delivery.pk, state=DeliveryState.PENDING).update(state=DeliveryState.DROPPED)
-
-
-def _note_failure(delivery: Delivery, error: Exception, now: dt.datetime) -> bool:
-    """Try later; True when it was tried often enough."""
-    given_up = delivery.tries >= MOST_TRIES
-    wait = min(LONGEST_BACK_OFF_S, FIRST_BACK_OFF_S * 2 ** min(delivery.tries - 1, 20))
-    Delivery.objects.filter(pk=delivery.pk, state=DeliveryState.PENDING).update(
-        state=DeliveryState.FAILED if given_up else DeliveryState.PENDING,
-        due_at=now + dt.timedelta(seconds=wait),
-        last_error=(str(error) or type(error).__name__)[:500],
-    )
-    return given_up
+    return outbox.note_sent(Delivery.objects.all(), delivery.pk)
 
 
 # -- channels ----------------------------------------------------------------------------------------------------------

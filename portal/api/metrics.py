@@ -22,6 +22,7 @@ from redis.retry import Retry
 from ledger.models import Card, Fault, Hold, Job, Node, User
 from ledger.people import user_of_token
 from ledger.vocabulary import JobState, NodeState, SiteRole
+from portal.api import health_gauges
 from portal.api.throttles import take
 from portal.origin import counted_address, is_local
 from scheduler.models import Command, Drift, TaskRun
@@ -129,4 +130,5 @@ def _measured() -> CollectorRegistry:
     broken = Gauge("gpu_commons_invariants_broken", "Invariants broken at the last proof", registry=registry)
     proof = TaskRun.objects.filter(name="ledger.check_books").first()
     broken.set(len(proof.result.get("broken", {})) if proof else 0)
+    health_gauges.add(registry)
     return registry

@@ -5,6 +5,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 
 from portal.api import (  # noqa: F401  the schema's extensions register themselves
     agents,
+    alerts,
     ends,
     job_metrics,
     machines,
@@ -49,6 +50,11 @@ urlpatterns = [
     path("holds/", machines.Holds.as_view(), name="holds"),
     path("holds/<int:pk>/end/", machines.HoldEnd.as_view(), name="hold-end"),
     path("books/balance/", views.Balance.as_view(), name="balance"),
+    path("alerts/", alerts.Alerts.as_view(), name="alerts"),
+    path("alerts/<int:pk>/", alerts.AlertDetail.as_view(), name="alert"),
+    path("alert-rules/", alerts.AlertRules.as_view(), name="alert-rules"),
+    path("silences/", alerts.Silences.as_view(), name="silences"),
+    path("silences/<int:pk>/end/", alerts.SilenceEnd.as_view(), name="silence-end"),
     path("drift/", machines.DriftList.as_view(), name="drift"),
     path("agents/reports/", agents.AgentReports.as_view(), name="agent-reports"),
     path("policies/", policies.Policies.as_view(), name="policies"),

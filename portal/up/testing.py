@@ -25,6 +25,8 @@ SYSTEM_PACKAGES = {
     "bubblewrap": ("bwrap",),
     "gcc": ("gcc",),
     "libc6-dev": ("/usr/include/stdio.h",),
+    "prometheus": ("promtool",),
+    "prometheus-alertmanager": ("prometheus-alertmanager",),
 }
 SKIP_SYSTEM = "GPU_COMMONS_SKIP_APT"
 SHARING = (sys.executable, "-m", "pytest", "-p", "tests.sharing")
@@ -76,7 +78,7 @@ def show(output: IO[bytes]) -> None:
 
 
 def install_system_packages() -> None:
-    """Install the browser, its fonts, the sandbox and the compiler where this is possible; say so where it is not."""
+    """Install what some tests drive (SYSTEM_PACKAGES) where this is possible; say so where it is not."""
     missing = [package for package, signs in SYSTEM_PACKAGES.items() if not any(map(is_there, signs))]
     if not missing or os.environ.get(SKIP_SYSTEM) == "1":
         return

@@ -91,7 +91,8 @@ def test_the_newest_come_last_and_only_so_many(job: Job) -> None:
     newest = job_metrics.latest(job.pk)
     assert newest is not None
     assert newest.queue_length == 0
-    assert [metric.queue_length for metric in job_metrics.newest_of_running()] == [0]
+    assert [metric.queue_length for metric in job_metrics.newest_of_running(now - dt.timedelta(minutes=1))] == [0]
+    assert job_metrics.newest_of_running(now + dt.timedelta(minutes=1)) == []
 
 
 def test_old_ones_and_those_above_the_number_go(job: Job, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:

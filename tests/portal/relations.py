@@ -11,6 +11,8 @@ from ledger.clock import database_now
 from ledger.invitations import invite
 from ledger.models import Department, OddGrant, Project, User
 from ledger.vocabulary import OddGrantKind, ProjectRole, RequestKind
+from scheduler import alert_changes, alert_defaults
+from scheduler.alert_rows import Alert, AlertRule, AlertRung
 from scheduler.policy import Scope, Terms
 from scheduler.policy_changes import put_version
 from tests import factories
@@ -71,7 +73,24 @@ def projects(people: dict[str, User]) -> dict[str, dict[str, Any]]:
         scope, rule = Scope(Project.objects.get(slug=slugs[which]).pk), Act(people["admin"], "test", "as agreed")
         policies[which] = put_version(scope=scope, terms=Terms(priority_most=100), act=rule).policy_id
     found["policy"] = policies
+    found |= _alerts(people["operator"])
     return found | {"reclaim": slugs, "person": names, "quota": slugs, "department": departments}
+
+
+def _alerts(operator: User) -> dict[str, dict[str, Any]]:
+    """An alert that fires, the rule and the rung of it, a silence, and the channels."""
+    now = database_now()
+    alert_defaults.ensure(now)
+    until = now + dt.timedelta(hours=1)
+    silence = alert_changes.silence(matchers=[["node", "=", ["n9"]]], until=until, act=Act(operator, "test", "test"))
+    about = {"severity": "warn", "labels": {"node": "n1"}, "fingerprint": "f", "subject": "n1", "simulated": False}
+    times = {"started_at": now, "fired_at": now, "last_seen": now, "told_at": now}
+    values = {"threshold": 0, "value": 1, "peak": 1, "rule": AlertRule.objects.get(key="taken-out")}
+    alert = Alert.objects.create(**about, **times, **values)
+    rung = AlertRung.objects.earliest("position")
+    rows = {"alert": alert.pk, "alertrule": alert.rule_id, "alertrung": rung.pk, "silence": silence.pk}
+    found: dict[str, dict[str, Any]] = {kind: {"own": pk, "none": NOWHERE_ID} for kind, pk in rows.items()}
+    return found | {"alertchannel": {"own": "webhook", "none": "pigeon"}}
 
 
 def in_a_week() -> dt.date:

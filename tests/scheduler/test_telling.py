@@ -19,7 +19,7 @@ from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.models import Delivery, Invitation, Notice, Project, User
 from ledger.vocabulary import Channel, DeliveryState, ProjectRole
-from scheduler import reclaim, tasks, telling
+from scheduler import outbox, reclaim, tasks, telling
 from tests import factories
 from tests.scheduler import ending
 
@@ -110,7 +110,7 @@ def test_any_answer_but_2xx_is_tried_again_later(hook: Hook, status: int) -> Non
     assert telling.tell_due(now) == {"sent": 0, "tried": 1, "failed": 0}
     delivery.refresh_from_db()
     assert (delivery.state, delivery.tries, str(status) in delivery.last_error) == (DeliveryState.PENDING, 1, True)
-    assert delivery.due_at == now + dt.timedelta(seconds=telling.FIRST_BACK_OFF_S)
+    assert delivery.due_at == now + dt.timedelta(seconds=outbox.FIRST_BACK_OFF_S)
     assert telling.tell_due(now)["sent"] == 0  # not before its time
     assert telling.tell_due(delivery.due_at)["sent"] == 1
     delivery.refresh_from_db()
@@ -127,8 +127,8 @@ def test_the_wait_grows_and_in_the_end_it_has_failed(hook: Hook) -> None:
         waits.append((due - now).total_seconds())
         now = due
     assert waits[:4] == [30, 60, 120, 240]
-    assert max(waits) == telling.LONGEST_BACK_OFF_S
-    assert len(hook.got) == telling.MOST_TRIES
+    assert max(waits) == outbox.LONGEST_BACK_OFF_S
+    assert len(hook.got) == outbox.MOST_TRIES
     assert Delivery.objects.get(pk=delivery.pk).state == DeliveryState.FAILED
 
 
@@ -162,7 +162,7 @@ def test_killed_between_sending_and_noting_it_is_sent_again(
         with pytest.raises(Killed):
             telling.tell_due(now)
     assert telling.tell_due(now) == {"sent": 0, "tried": 0, "failed": 0}  # it may be under way still
-    assert telling.tell_due(now + telling.LEASE)["sent"] == 1
+    assert telling.tell_due(now + outbox.LEASE)["sent"] == 1
     assert len(mail.outbox if channel == Channel.MAIL else hook.got) == 2
 
 
@@ -177,7 +177,7 @@ def test_killed_before_sending_it_is_sent(mails: None, monkeypatch: pytest.Monke
         patch.setitem(telling.SENDERS, Channel.MAIL, _dies)
         with pytest.raises(Killed):
             telling.tell_due(now)
-    assert telling.tell_due(now + telling.LEASE)["sent"] == 1
+    assert telling.tell_due(now + outbox.LEASE)["sent"] == 1
     assert len(mail.outbox) == 1
 
 
@@ -231,7 +231,7 @@ def test_a_letter_is_tried_again_and_sent_after_a_crash(mails: None, monkeypatch
         telling.tell_due()
     monkeypatch.setitem(telling.SENDERS, Channel.MAIL, telling._send_mail)  # type: ignore[arg-type]
     assert telling.tell_due()["sent"] == 0
-    assert telling.tell_due(database_now() + telling.LEASE)["sent"] == 1
+    assert telling.tell_due(database_now() + outbox.LEASE)["sent"] == 1
 
 
 def test_the_task_tidies_writes_and_sends(mails: None) -> None:

@@ -37,6 +37,15 @@ ROLES = ("researcher", "member", "viewer", "deputy", "owner", "outsider", "opera
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 OPEN = {"sign-in", "sign-out", "language", "healthz", "readyz", "metrics"}
 NOWHERE_ID = 999_999_999
+RULE = {
+    "name": "T",
+    "metric": "dwell",
+    "comparison": "above",
+    "severity": "warn",
+    "threshold": "9",
+    "for_s": "0",
+    "keep_s": "0",
+}
 BODIES: dict[str, dict[str, str]] = {
     "job-cancel": {"reason": "test"},
     "theme": {"theme": "dark"},
@@ -64,6 +73,11 @@ BODIES: dict[str, dict[str, str]] = {
     "person-leave": {"leave-reason": "test"},
     "quota-project": {"resource": "cpu_milli", "amount": "5"},
     "quota-member": {"user": "researcher", "resource": "cpu_milli", "amount": "1", "reason": "test"},
+    "silences": {"matchers": "node=n1", "until": "2026-12-24T00:00", "reason": "test"},
+    "silence-end": {"reason": "test"},
+    "alert-rule-new": RULE,
+    "alertrule": RULE | {"confirm": "yes", "reason": "test"},
+    "alertrung": {"version": "1", "matchers": "kind=data", "channels": "mail", "reason": "test"},
     "policies-change": {"about": "site", "priority_most": "5"},
     "right-new": {
         "user": "guest of other",

@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     dependencies = [
         ("ledger", "0026_use"),
-        ("scheduler", "0010_job_policies"),
+        ("scheduler", "0011_alerts"),
     ]
 
     operations = [
