@@ -58,6 +58,9 @@ NEVER_DELETED = [
     "scheduler_policyuse",
     "ledger_oddgrant",
     "ledger_letter",
+    "scheduler_alertrule",
+    "scheduler_alertrung",
+    "scheduler_silence",
 ]
 FORBIDDEN = [
     *(f"{verb} {table}" for table in NEVER_DELETED for verb in ("DELETE FROM", "TRUNCATE")),

@@ -44,6 +44,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "request-comments": {"text": "test"},
     "job-metrics": {"p99_ms": 1},
     "policies": {"priority_most": 5, "reason": "test"},
+    "silences": {"matchers": ["node=n1"], "until": str(relations.in_a_week()) + "T00:00:00Z", "reason": "test"},
+    "silence-end": {"reason": "test"},
     "policies-preview": {"priority_most": 5},
     "rights": {
         "user": "guest of other",

@@ -14,7 +14,7 @@ from django.test import Client
 from ledger import audit, invitations, letters, odd_grants, quarters, requests, saved_values, telemetry
 from ledger.acts import Act
 from ledger.clock import database_now
-from ledger.inventory import place_hold
+from ledger.inventory import end_hold, place_hold
 from ledger.models import (
     Attempt,
     AuditEvent,
@@ -46,7 +46,8 @@ from ledger.models import (
 )
 from ledger.people import create_token
 from ledger.vocabulary import Account, FaultKind, Form, HoldKind, OddGrantKind, ProjectRole, RequestKind, Resource
-from scheduler import commands, observing, placing, queue, queue_control, reclaim
+from scheduler import alert_changes, alerting, commands, observing, placing, queue, queue_control, reclaim
+from scheduler.alert_rows import Alert, AlertChannel, AlertDelivery, AlertMessage, AlertPush
 from scheduler.models import (
     Drift,
     Preemption,
@@ -296,6 +297,28 @@ class Rows:
         Workload.objects.create(learnt_at=now, jobs=n, demand=[])
         self._preemption()
         SimulatedTombstone.objects.get_or_create(job=n, defaults={"fence": 1})
+        self._alerts(n, now)
+
+    def _alerts(self, n: int, now: dt.datetime) -> None:
+        """Alerts that fire and that are over, with messages of all, and the rows that people write."""
+        operator = Act(self.people["operator"], "test", "fan")
+        terms = alert_changes.RuleTerms("dwell", "above", 9.0, 0, 0, "warn", [], name=f"Rule {n}")
+        alert_changes.add_rule(terms=terms, act=operator)
+        until = now + dt.timedelta(hours=1)
+        made = alert_changes.silence(matchers=[["node", "=", [f"gone-{n}"]]], until=until, act=operator)
+        if n % 2:
+            alert_changes.end_silence(silence=made, act=operator)
+        card = Card.objects.get(uuid=f"real-{n}-card-1")
+        hold = place_hold(kind=HoldKind.DRILL, reason="drill", actor=None, via="test", card=card)
+        alerting.evaluate(now)
+        end_hold(hold_id=hold.pk, reason="drill", actor=None, via="test")
+        alerting.evaluate(now + dt.timedelta(seconds=5))
+        for channel in AlertChannel:
+            AlertPush.objects.update_or_create(channel=channel, defaults={"tried_at": now})
+        for alert in Alert.objects.order_by("pk")[:1]:  # of which a page tells
+            about = {"event": "fired", "rule": alert.rule, "severity": "warn", "created_at": now, "due_at": now}
+            message = AlertMessage.objects.create(channel="webhook", state="pending", **about)
+            AlertDelivery.objects.create(alert=alert, message=message)
 
     def _usage(self, n: int) -> None:
         """Use of each of the last days, already rolled up."""

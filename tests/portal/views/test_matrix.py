@@ -73,7 +73,7 @@ BODIES: dict[str, dict[str, str]] = {
     "person-leave": {"leave-reason": "test"},
     "quota-project": {"resource": "cpu_milli", "amount": "5"},
     "quota-member": {"user": "researcher", "resource": "cpu_milli", "amount": "1", "reason": "test"},
-    "silences": {"matchers": "node=n1", "until": "2026-12-24T00:00", "reason": "test"},
+    "silences": {"matchers": "node=n1", "until": f"{relations.in_a_week()}T00:00", "reason": "test"},
     "silence-end": {"reason": "test"},
     "alert-rule-new": RULE,
     "alertrule": RULE | {"confirm": "yes", "reason": "test"},
