@@ -220,7 +220,7 @@ CELERY_TASK_ROUTES = {
     "scheduler.send_alerts": {"queue": "books"},
     "scheduler.drain_quota": {"queue": "inventory"},
     "scheduler.watch_processes": {"queue": "health"},
-    "scheduler.scrape": {"queue": "health"},
+    "scheduler.scrape": {"queue": "books"},  # others may be slow to answer: what looks at cards must not wait for them
     "ledger.trim_metrics": {"queue": "health"},
     "ledger.copy_samples": {"queue": "health"},
     "ledger.sum_up_hours": {"queue": "health"},
