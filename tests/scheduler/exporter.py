@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -33,11 +33,12 @@ def exporter(body: bytes = b"") -> Iterator[Exporter]:
         def do_GET(self) -> None:
             served.asked += 1
             time.sleep(served.delay_s)
-            self.send_response(served.status)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.send_header("Content-Length", str(len(served.body)))
-            self.end_headers()
-            self.wfile.write(served.body)
+            with suppress(ConnectionError):  # who asked may have given up
+                self.send_response(served.status)
+                self.send_header("Content-Type", "text/plain; version=0.0.4")
+                self.send_header("Content-Length", str(len(served.body)))
+                self.end_headers()
+                self.wfile.write(served.body)
 
         def log_message(self, *_arguments: object) -> None:
             pass
