@@ -57,7 +57,18 @@ def compare(fleet: Fleet) -> Diff:
     return diff
 
 
-NODE_FIELDS = ("site", "room", "rack", "leaf", "cpu_milli", "host_memory_mib", "interconnect", "network", "supply")
+NODE_FIELDS = (
+    "site",
+    "room",
+    "rack",
+    "leaf",
+    "cpu_milli",
+    "host_memory_mib",
+    "interconnect",
+    "network",
+    "supply",
+    "dcgm_url",
+)
 
 
 def _compare_node(row: FleetNode, node: Node, zone: str | None, cards: int, diff: Diff) -> None:
@@ -168,6 +179,7 @@ def _node(row: FleetNode, zone: Zone) -> Node:
         network=row.network,
         labels=list(row.labels),
         supply=row.supply,
+        dcgm_url=row.dcgm_url,
         managers={form: str(driver) for form in zone.forms},
         simulated=row.simulated,
     )

@@ -8,10 +8,11 @@ from __future__ import annotations
 import csv
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from io import StringIO
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -59,6 +60,7 @@ class FleetNode:
     simulated: bool = False
     driver: str = ""
     block_size: int = -1
+    dcgm_url: str = ""
 
     @property
     def memory_assumed(self) -> bool:
@@ -251,14 +253,8 @@ def _add(fleet: Fleet, line: int, row: Mapping[str, Any]) -> None:
 def _cell(name: str, value: Any) -> Any:
     if name in NUMBERS:
         return _number(name, value)
-    if name == "simulated":
-        if str(value).lower() not in {"true", "false"}:
-            raise ValueError(f"give true or false, not {str(value)[:60]!r}")
-        return str(value).lower() == "true"
-    if name == "labels":
-        if not isinstance(value, list) or not all(_is_text(v, 63) and v for v in value):
-            raise ValueError("give a list of labels of at most 63 printable characters")
-        return tuple(value)
+    if name in OWN_WAYS:
+        return OWN_WAYS[name](value)
     if not _is_text(value, 253):
         raise ValueError(f"give a text without control characters, not {str(value)[:60]!r}")
     allowed = CHOICES.get(name)
@@ -269,6 +265,39 @@ def _cell(name: str, value: Any) -> Any:
     if name in {"site", "room", "rack", "leaf", "model"} and len(value) > 64:
         raise ValueError("at most 64 characters")
     return value
+
+
+def _truth(value: Any) -> bool:
+    if str(value).lower() not in {"true", "false"}:
+        raise ValueError(f"give true or false, not {str(value)[:60]!r}")
+    return str(value).lower() == "true"
+
+
+def _labels(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(_is_text(v, 63) and v for v in value):
+        raise ValueError("give a list of labels of at most 63 printable characters")
+    return tuple(value)
+
+
+def _web_address(value: Any) -> str:
+    """An http:// or https:// address without a name or password in it, or ""."""
+    if value == "":
+        return ""
+    try:
+        parts = urlsplit(value) if _is_text(value, 300) and " " not in value else urlsplit("")
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or "@" in parts.netloc or parts.fragment:
+        raise ValueError(f"give an address such as http://n1:9400/metrics, not {str(value)[:60]!r}")
+    return str(value)
+
+
+OWN_WAYS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "simulated": _truth,
+    "labels": _labels,
+    "dcgm_url": _web_address,
+}
 
 
 def _is_text(value: Any, longest: int) -> bool:

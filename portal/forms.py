@@ -39,6 +39,8 @@ SAME_FIELDS: Final = (
     "reproducible",
     "like_job",
     "checkpoint",
+    "metrics_port",
+    "metrics_path",
     "preemptible",
     "simulated",
 )
@@ -53,6 +55,8 @@ ADVANCED: Final = (
     "like_job",
     "priority",
     "checkpoint",
+    "metrics_port",
+    "metrics_path",
     "preemptible",
     "simulated",
 )
@@ -168,6 +172,16 @@ class SubmitForm(forms.Form):
         required=False,
         choices=[("", "SIGTERM"), ("SIGINT", "SIGINT"), ("SIGUSR1", "SIGUSR1"), ("SIGUSR2", "SIGUSR2")],
         help_text=_("So that it can save its state."),
+    )
+    metrics_port = forms.IntegerField(
+        label=_("Port of its metrics"),
+        required=False,
+        min_value=1024,
+        max_value=65_535,
+        help_text=_("Where the portal reads P99, tokens a second and queue length while it runs. Empty: nowhere."),
+    )
+    metrics_path = forms.CharField(
+        label=_("Path of its metrics"), required=False, max_length=200, help_text=_("Empty: /metrics.")
     )
     preemptible = forms.BooleanField(label=_("May be stopped for more urgent work"), required=False)
     simulated = forms.BooleanField(label=_("Simulated: run on make-believe hardware only"), required=False)

@@ -14,6 +14,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
+from ledger.job_metrics import Verdict
 from ledger.people import TokenState
 from ledger.vocabulary import (
     Account,
@@ -90,6 +91,13 @@ OUTCOMES: Final[Mapping[StrEnum, Look]] = {
     Outcome.HARDWARE: Look(pgettext_lazy("outcome", "hardware fault"), "⚠", "alarm"),
     Outcome.LOST: Look(pgettext_lazy("outcome", "lost with its node"), "⚠", "alarm"),
     Outcome.PROJECT_ENDED: Look(pgettext_lazy("outcome", "stopped: its project ended"), "⊘", "quiet"),
+}
+
+SLA_VERDICTS: Final[Mapping[StrEnum, Look]] = {
+    Verdict.UNKNOWN: Look(pgettext_lazy("promise", "P99 or promise unknown"), "?", "quiet"),
+    Verdict.MET: Look(pgettext_lazy("promise", "P99 as promised"), "✓", "good"),
+    Verdict.MISSED: Look(pgettext_lazy("promise", "P99 above what was promised"), "⚠", "warn"),
+    Verdict.FAR: Look(pgettext_lazy("promise", "P99 more than twice what was promised"), "✕", "alarm"),
 }
 
 ALLOCATION_STATES: Final[Mapping[StrEnum, Look]] = {
@@ -348,6 +356,7 @@ TABLES: Final[Mapping[str, Mapping[StrEnum, Look]]] = {
     "job": JOB_STATES,
     "attempt": ATTEMPT_STATES,
     "outcome": OUTCOMES,
+    "sla": SLA_VERDICTS,
     "allocation": ALLOCATION_STATES,
     "node": NODE_STATES,
     "hold": HOLD_KINDS,

@@ -222,6 +222,9 @@ CELERY_TASK_ROUTES = {
     "scheduler.service": {"queue": "health"},
     "scheduler.drills": {"queue": "health"},
     "scheduler.health": {"queue": "health"},
+    "scheduler.watch_processes": {"queue": "health"},
+    "scheduler.scrape": {"queue": "books"},  # others may be slow to answer: what looks at cards must not wait for them
+    "ledger.trim_metrics": {"queue": "health"},
     "ledger.copy_samples": {"queue": "health"},
     "ledger.sum_up_hours": {"queue": "health"},
     "ledger.drop_old_samples": {"queue": "health"},
@@ -253,6 +256,9 @@ CELERY_BEAT_SCHEDULE = {
     "service": every(2, "scheduler.service"),
     "drills": every(2, "scheduler.drills"),
     "health": every(2, "scheduler.health"),
+    "watch-processes": every(2, "scheduler.watch_processes"),
+    "scrape": every(10, "scheduler.scrape"),
+    "trim-metrics": every(600, "ledger.trim_metrics"),
     "copy-samples": every(2, "ledger.copy_samples"),
     "sum-up-hours": every(300, "ledger.sum_up_hours"),
     "drop-old-samples": every(3600, "ledger.drop_old_samples"),
@@ -304,6 +310,16 @@ DRILL_AVOID_S = env.number("DRILL_AVOID_S", 10.0)  # from the hold until placing
 DRILL_ALERT_S = env.number("DRILL_ALERT_S", 120.0)  # from the hold until the alert is out, on each channel
 DRILL_RETURN_S = env.number("DRILL_RETURN_S", 3600.0)  # from the hold until it is back
 DRILL_EVERY_DAYS = env.number("DRILL_EVERY_DAYS", 90.0)
+# What processes hold on a card: what a share may hold above its promise, the larger of the two; names of processes that
+# belong to the machine itself; and how long a sample may be older than the end of an allocation.
+OVERUSE_TOLERANCE_PERCENT = env.integer("OVERUSE_TOLERANCE_PERCENT", 2)
+OVERUSE_TOLERANCE_MIB = env.integer("OVERUSE_TOLERANCE_MIB", 64)
+SYSTEM_PROCESSES = env.items(
+    "SYSTEM_PROCESSES",
+    "Xorg,Xwayland,gnome-shell,nvidia-persiste*,nvidia-cuda-mps*,nv-hostengine,nv-fabricmanager,dcgm*,dcgmi,nvvs",
+)
+ORPHAN_GRACE_S = env.integer("ORPHAN_GRACE_S", 15, at_least=1)
+JOB_METRICS_KEPT_DAYS = env.integer("JOB_METRICS_KEPT_DAYS", 14, at_least=1)  # what applications tell of themselves
 
 FAIR_SHARE_HALF_LIFE_HOURS = env.number("FAIR_SHARE_HALF_LIFE_HOURS", 168.0)  # after which usage counts half
 # Work that is stopped so that others get what they are guaranteed, or for a higher tier.

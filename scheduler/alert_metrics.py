@@ -14,8 +14,9 @@ from typing import Final
 
 from django.db.models import Count, F, Min, Q, QuerySet
 
+from ledger import job_metrics
 from ledger.clock import database_now
-from ledger.models import CardSeat, CardStatus, Case, Fault, Hold, Job, Node, NodeZone
+from ledger.models import CardSeat, CardStatus, Case, Fault, Hold, Job, JobMetric, Node, NodeZone
 from ledger.vocabulary import HoldKind, JobState, NodeState, Supply
 from scheduler import drill_due
 from scheduler.models import Drift
@@ -184,6 +185,28 @@ def _overdue_drills(world: World, _reach: Reach) -> Iterator[Reading]:
         yield Reading({due.kind: due.name}, over, due.title, "/health/drills/", due.simulated)
 
 
+# -- applications ------------------------------------------------------------------------------------------------------
+
+
+def _of_applications(value: Callable[[JobMetric], float | None]) -> Metric:
+    """A reading of each running job whose application said so lately."""
+
+    def readings(world: World, reach: Reach) -> Iterator[Reading]:
+        for metric in job_metrics.newest_of_running(world.now - FRESH):
+            found, job = value(metric), metric.job
+            if found is None or not reaches(found, reach):
+                continue
+            labels = {"job": str(job.pk), "project": job.project.slug, "kind": str(job.kind)}
+            labels |= {"priority": str(job.priority), "preemptible": _word(job.preemptible)}
+            yield Reading(labels, found, f"job {job.pk} {job.name}", f"/jobs/{job.pk}/", job.simulated)
+
+    return readings
+
+
+def _over_sla(metric: JobMetric) -> float | None:
+    return None if metric.p99_ms is None or metric.sla_ms is None else metric.p99_ms / metric.sla_ms
+
+
 def reaches(value: float, reach: Reach) -> bool:
     over = reach.above is not None and value > reach.above
     return over or (reach.below is not None and value < reach.below)
@@ -206,6 +229,9 @@ METRICS: Final[dict[str, Metric]] = {
     "dwell": _dwell,
     "agent_silence": _silence,
     "queue_wait": _queue_wait,
+    "p99_over_sla": _of_applications(_over_sla),
+    "tokens_per_s": _of_applications(lambda metric: metric.tokens_per_s),
+    "queue_length": _of_applications(lambda metric: metric.queue_length),
     "drift": _drift,
     "overdue_drills": _overdue_drills,
 }

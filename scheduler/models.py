@@ -341,3 +341,4 @@ class SimulatedFault(models.Model):
 from scheduler import alert_rows as alert_rows  # noqa: E402
 from scheduler import drill_rows as drill_rows  # noqa: E402
 from scheduler import policy_rows as policy_rows  # noqa: E402  more tables, in a module of their own
+from scheduler import scrape_rows as scrape_rows  # noqa: E402

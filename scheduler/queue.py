@@ -153,6 +153,12 @@ def _check_access(project: Project, actor: User) -> None:
         )
 
 
+def may_tell(job: Job, actor: User) -> bool:
+    """Who says how its application does: as who may submit in its project."""
+    mine = Membership.objects.filter(project=job.project_id, user=actor, role__in=MAY_SUBMIT)
+    return actor.site_role == SiteRole.ADMIN or mine.exists()
+
+
 def may_cancel(job: Job, actor: User) -> bool:
     """Its submitter while still a member, the project's owner and managers, operators and admins; operators of a zone
     what runs in it alone."""

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, close_old_connections
 from django.db.models import F
 
-from ledger import audit, invariants, letters, odd_grants, quarters, requests, samples
+from ledger import audit, invariants, job_metrics, letters, odd_grants, quarters, requests, samples
 from ledger.clock import database_now
 from scheduler import (
     alert_sending,
@@ -24,9 +24,11 @@ from scheduler import (
     placing,
     reclaim,
     reconcile,
+    scraping,
     service,
     snapshot,
     telling,
+    watch,
     workload,
     zones,
 )
@@ -39,6 +41,7 @@ OBSERVE_LOCK, INVENTORY_LOCK, RECONCILE_LOCK, ZONES_LOCK = 7_130_003, 7_130_004,
 LEARN_LOCK, RECLAIM_LOCK = 7_130_007, 7_130_008
 DRAIN_LOCK, HEALTH_LOCK = 7_130_011, 7_130_023
 SERVICE_LOCK, DRILLS_LOCK = 7_130_021, 7_130_022
+WATCH_LOCK, SCRAPE_LOCK = 7_130_040, 7_130_041
 ALERTS_LOCK, SEND_ALERTS_LOCK = 7_130_031, 7_130_032
 
 
@@ -162,6 +165,21 @@ def _learn() -> dict[str, Any]:
 @shared_task(name="ledger.expire_requests")
 def expire_requests() -> dict[str, Any]:
     return recorded("ledger.expire_requests", lambda: {"expired": requests.expire_requests()})
+
+
+@shared_task(name="scheduler.watch_processes")
+def watch_processes() -> dict[str, Any]:
+    return recorded("scheduler.watch_processes", _alone(WATCH_LOCK, lambda: dict(watch.look())))
+
+
+@shared_task(name="scheduler.scrape")
+def scrape() -> dict[str, Any]:
+    return recorded("scheduler.scrape", _alone(SCRAPE_LOCK, scraping.scrape_all))
+
+
+@shared_task(name="ledger.trim_metrics")
+def trim_metrics() -> dict[str, Any]:
+    return recorded("ledger.trim_metrics", lambda: dict(job_metrics.trim()))
 
 
 @shared_task(name="ledger.copy_samples")

@@ -35,6 +35,7 @@ from ledger.models.telemetry import (
     QualityCount,
     SampleBatch,
 )
+from ledger.models.use import CardWatch, JobMetric, MetricSource, ShareUse
 from ledger.models.work import Attempt, Job
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "CardSeat",
     "CardShare",
     "CardStatus",
+    "CardWatch",
     "Case",
     "Delivery",
     "Department",
@@ -66,10 +68,12 @@ __all__ = [
     "InventoryVersion",
     "Invitation",
     "Job",
+    "JobMetric",
     "Letter",
     "Link",
     "MemberLimit",
     "Membership",
+    "MetricSource",
     "Node",
     "NodeBoot",
     "NodeReport",
@@ -89,6 +93,7 @@ __all__ = [
     "RollUp",
     "SampleBatch",
     "SavedValues",
+    "ShareUse",
     "StateTransition",
     "UsageQuarter",
     "User",

@@ -57,6 +57,7 @@ class Node(models.Model):
     state = models.CharField(max_length=16, default=NodeState.UP, choices=[(s, s) for s in NodeState])
     seen_at = models.DateTimeField(null=True)
     agent_digest = models.CharField(max_length=64, default="")  # SHA-256 of the agent's token; "" = no agent may report
+    dcgm_url = models.CharField(max_length=300, default="", db_default="")  # of its dcgm-exporter; "" = it has none
 
     class Meta:
         constraints = [

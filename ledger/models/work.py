@@ -68,6 +68,9 @@ class Job(models.Model):
     checkpoint = models.CharField(max_length=16, default="")  # signal sent before a forced stop; "" = SIGTERM only
     key_work = models.BooleanField(default=False)  # may enter headroom
     simulated = models.BooleanField(default=False)
+    # where the portal reads what the application tells of itself: on the node of the first member; null = nowhere
+    metrics_port = models.IntegerField(null=True)
+    metrics_path = models.CharField(max_length=200, default="", db_default="")
     state = models.CharField(max_length=16, default=JobState.QUEUED, choices=[(s, s) for s in JobState])
     message = models.CharField(max_length=500, default="")
     client_key = models.CharField(max_length=200, null=True)  # noqa: DJ001  NULL = no Idempotency-Key was sent
@@ -94,6 +97,16 @@ class Job(models.Model):
                 condition=Q(cpu_milli__gte=0, host_memory_mib__gte=0), name="job_needs_not_negative"
             ),
             models.CheckConstraint(condition=~Q(zones=[]), name="job_is_open_to_some_zone"),
+            models.CheckConstraint(
+                condition=Q(metrics_port__isnull=True, metrics_path="")
+                | Q(
+                    metrics_port__isnull=False,
+                    metrics_port__gte=1024,
+                    metrics_port__lt=65_536,
+                    metrics_path__startswith="/",
+                ),
+                name="job_metrics_at_an_address",
+            ),
             models.CheckConstraint(
                 condition=Q(held_at__isnull=True, held_by__isnull=True, held_reason="")
                 | Q(held_at__isnull=False, held_by__isnull=False),

@@ -69,6 +69,8 @@ def job_detail(job: Job, viewer: User) -> dict[str, Any]:
         "walltime_s": job.walltime_s,
         "preemptible": job.preemptible,
         "checkpoint": job.checkpoint,
+        "metrics_port": job.metrics_port,
+        "metrics_path": job.metrics_path,
         "exit_code": newest.exit_code if newest else None,
         "outcome": (newest.outcome or None) if newest else None,
         "attempts": [

@@ -28,6 +28,7 @@ IMAGE = re.compile(  # [registry[:port]/]path[:tag][@digest], as registries defi
     rf"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*"
     r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
 )
+METRICS_PATH = re.compile(r"/[A-Za-z0-9._~/-]{0,199}")
 CHECKPOINT_SIGNALS = ("", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")
 MIB_LIMIT = 64 * 1024 * 1024  # 64 TiB: more than any machine
 CARD_MIB_LIMIT = 1024 * 1024  # 1 TiB: more than any card
@@ -159,6 +160,8 @@ class JobInput(Strict):
     checkpoint = Choice(CHECKPOINT_SIGNALS, default="", allow_blank=True)
     key_work = StrictBoolean(default=False)
     simulated = StrictBoolean(default=False)
+    metrics_port = WholeNumber(default=None, allow_null=True, min_value=1024, max_value=65_535)
+    metrics_path = Text(default="", allow_blank=True, max_length=200, help_text=_("With a port. Without: /metrics."))
 
     def validate_asks(self, asks: list[dict[str, Any]]) -> list[dict[str, Any]]:
         times = [ask["after_s"] for ask in asks]
@@ -193,12 +196,21 @@ class JobInput(Strict):
                 )
         return paths
 
+    def validate_metrics_path(self, path: str) -> str:
+        if path and (not METRICS_PATH.fullmatch(path) or ".." in path.split("/")):
+            raise serializers.ValidationError(_("Give a path such as /metrics: letters, digits and . _ ~ - / only."))
+        return path
+
     def validate_key_work(self, key_work: bool) -> bool:
         if key_work and not self.context["user"].operates:
             raise serializers.ValidationError(_("Only operators and admins mark key work, which may enter headroom."))
         return key_work
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if attrs["metrics_port"] is None and attrs["metrics_path"]:
+            raise serializers.ValidationError({"metrics_port": _("Name the port that this path is at.")})
+        if attrs["metrics_port"] is not None:
+            attrs["metrics_path"] = attrs["metrics_path"] or "/metrics"
         if attrs["reproducible"]:
             _only_whole(attrs["asks"])
         elif attrs["like_job"] is not None:

@@ -35,6 +35,7 @@ RATES: Final[Mapping[str, int]] = {
     "read": 1_200,
     "submit": 240,
     "heavy": 120,  # answers that are computed over long windows, or for many waiting jobs
+    "metrics": 600,  # of all jobs of one person together
     "agent": 1_200,  # a node reports every few seconds, and sends what it kept after an outage
     "stranger": 120,
     "export": 30,
@@ -44,6 +45,7 @@ RATES: Final[Mapping[str, int]] = {
 # (address, method) → scope; what is not named is "read"
 API_SCOPES: Final[Mapping[tuple[str, str], str]] = {
     ("jobs", "POST"): "submit",
+    ("job-metrics", "POST"): "metrics",
     ("what-if", "POST"): "outlook",
     ("preemptions", "GET"): "heavy",
     ("job-preemption", "GET"): "outlook",

@@ -155,6 +155,7 @@ def cloned(job: Job) -> dict[str, Any]:
     if len(job.asks) > of_first:
         values |= {"then_form": job.asks[of_first]["form"], "then_after_min": job.asks[of_first]["after_s"] // 60}
     same = ("name", "kind", "image", "interconnect", "distance", "host_memory_mib", "priority", "checkpoint")
+    same += ("metrics_port", "metrics_path")
     return values | {
         **{name: getattr(job, name) for name in (*same, "reproducible", "preemptible", "simulated")},
         "like_job": job.like_job_id,

@@ -25,6 +25,7 @@ from portal.forms import ReasonForm
 from portal.typed import id_of, whole
 from portal.views.fleet_rows import node_rows
 from portal.views.gate import request_id, signed_in, viewer
+from portal.views.job_application import application_of
 from scheduler import logs, queue
 from scheduler.drivers.base import DriverError, LogChunk, ReplyLost
 
@@ -53,6 +54,10 @@ def _facts(request: HttpRequest, job: Job) -> dict[str, Any]:
     }
 
 
+def _whole_page(request: HttpRequest, job: Job) -> dict[str, Any]:
+    return _facts(request, job) | application_of(job)
+
+
 def _compared(request: HttpRequest, job: Job) -> dict[str, Any]:
     """The placement beside that of the job that the reader names, `?compare=`."""
     other = id_of(request.GET.get("compare", ""))
@@ -71,7 +76,7 @@ def _drawn(detail: dict[str, Any], user: User) -> dict[str, Any]:
 @signed_in
 def job_page(request: HttpRequest, pk: int) -> HttpResponseBase:
     job = find_job(request, pk)
-    context = _facts(request, job) | {"cancel_form": ReasonForm(), "rank": _number(request, "rank")}
+    context = _whole_page(request, job) | {"cancel_form": ReasonForm(), "rank": _number(request, "rank")}
     context |= _compared(request, job) | {"risk": at_risk_answer(job, viewer(request))}
     return render(request, "jobs/job.html", context)
 
@@ -162,7 +167,8 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponseBase:
     job = find_job(request, pk)
     form = ReasonForm(request.POST)
     if not form.is_valid():
-        return render(request, "jobs/job.html", _facts(request, job) | {"cancel_form": form, "rank": 0}, status=422)
+        context = _whole_page(request, job) | {"cancel_form": form, "rank": 0}
+        return render(request, "jobs/job.html", context, status=422)
     try:
         reason = form.cleaned_data["reason"]
         queue.cancel(job_id=job.pk, actor=viewer(request), reason=reason, via="page", request_id=request_id(request))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import hashlib
 import os
 import shutil
 import stat
@@ -71,7 +70,7 @@ class LocalDriver:
     @cached_property
     def machine(self) -> local_plan.Machine:
         return local_plan.Machine(
-            instance=hashlib.sha256(str(self.data).encode()).hexdigest()[:8],
+            instance=local_plan.instance_of(self.data),
             hierarchy=cgroup_probe.usable() if self._use_cgroups else None,
             bubblewrap=sandbox.find_bubblewrap(self.data) if self._use_bubblewrap else None,
             podman=podman.find_podman(),

@@ -5,6 +5,7 @@ Pure apart from reading the machine's facts that it is handed; starts nothing an
 
 from __future__ import annotations
 
+import hashlib
 import re
 import signal
 from collections.abc import Mapping, Sequence
@@ -180,6 +181,11 @@ def enforcement(spec: MemberSpec, machine: Machine, uid: int | None) -> str:
     if any(card.virtual for card in spec.cards):
         words += "; card memory of virtual cards is enforced as process memory"
     return words
+
+
+def instance_of(data: Path) -> str:
+    """How the portals of one machine are told apart; the names of their members begin with it. `data`: resolved."""
+    return hashlib.sha256(str(data).encode()).hexdigest()[:8]
 
 
 def claim(spec: MemberSpec, machine: Machine, *, folder: Path, work: Path) -> dict[str, Any]:

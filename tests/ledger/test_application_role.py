@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from django.db import ProgrammingError, transaction
 
-from ledger import audit, inventory, people
+from ledger import audit, inventory, job_metrics, people, telemetry
 from ledger.acts import Act
 from ledger.clock import database_now
-from ledger.models import AuditEvent, Hold, Job, Node, Project, Receipt
-from ledger.vocabulary import HoldKind, JobState, Resource, SiteRole
+from ledger.models import AuditEvent, Card, Hold, Job, MetricSource, Node, Project, Receipt
+from ledger.vocabulary import HoldKind, JobState, Outcome, Resource, SiteRole
 from scheduler import (
     commands,
+    dcgm,
     drills,
     observing,
     placing,
@@ -26,12 +27,13 @@ from scheduler import (
     reconcile,
     service,
     telling,
+    watch,
 )
 from scheduler.models import TaskRun
 from scheduler.policy import Scope, Terms
 from tests import factories
 from tests.ledger.raw import run
-from tests.scheduler import out
+from tests.scheduler import flow, out
 
 pytestmark = [pytest.mark.django_db, pytest.mark.breaks_books]
 ROLE = "gpu_commons_app"
@@ -159,6 +161,24 @@ def test_the_application_makes_a_drill_and_brings_the_place_back(
         service.advance_all()
     drill.refresh_from_db()
     assert (drill.verdict, drill.case.state) == ("partly", "returned")
+
+
+def test_the_application_watches_processes_and_takes_what_applications_tell(application: None) -> None:
+    job = factories.job(command=["simulate", "--seconds", "3600"])
+    flow.start(job)
+    node, card = Node.objects.get(), Card.objects.get(uuid="n1-card-0")
+    greedy = {"pid": 1, "memory_mib": 15_000, "member": flow.open_allocations(job)[0].key, "name": "x"}
+    for sequence in range(3):
+        told = {"uuid": card.uuid, "slot": 0, "memory_mib": 16_000, "processes": [greedy, greedy | {"member": "a0"}]}
+        report = {"boot_id": "b", "sequence": sequence, "sent_at": database_now(), "virtual": False, "node": {}}
+        telemetry.ingest(node, report | {"cards": [told], "links": [], "faults": []})
+        watch.look()
+    job_metrics.record(job_id=job.pk, values={"p99_ms": 1}, source=MetricSource.PUSHED)
+    assert flow.attempt_of(job).outcome == Outcome.OUT_OF_MEMORY
+    assert Hold.objects.get(period__upper_inf=True).rule == "orphan/1"
+    assert job_metrics.trim() == {"old": 0, "too_many": 0}
+    with pytest.raises(ValueError, match="no card"):
+        dcgm.take(node, "")
 
 
 def test_the_application_does_its_other_writing(application: None) -> None:

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import CommandError
 
 from ledger import fleet
-from ledger.models import Card
+from ledger.models import AuditEvent, Card, Node
 from portal.seeding import BUNDLED_FLEET
 from tests import factories
 from tests.portal.api.client import row_counts
@@ -101,3 +101,37 @@ def test_the_bundled_fleet_reads_without_an_error() -> None:
     parsed = fleet.parse(BUNDLED_FLEET.read_text(), BUNDLED_FLEET.name)
     assert parsed.errors == []
     assert (len(parsed.nodes), sum(node.cards for node in parsed.nodes)) == (1523, 6212)
+
+
+@pytest.mark.django_db
+def test_the_address_of_an_exporter_is_imported_and_changed(tmp_path: Path) -> None:
+    factories.zone()
+    file = tmp_path / "f.csv"
+    head = "hostname,cpu_milli,host_memory_mib,cards,model,zone,dcgm_url\n"
+    for url in ("http://h1:9400/metrics", "https://h1:9443/metrics", ""):
+        file.write_text(f"{head}h1,64000,262144,8,T4,flexible,{url}\n")
+        run("import_fleet", str(file))
+        assert Node.objects.get().dcgm_url == url
+    assert AuditEvent.objects.filter(verb="node.updated").count() == 2
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "url",
+    [
+        "h1:9400",
+        "ftp://h1/",
+        "http://",
+        "http://a:b@h1/",
+        "http://h1:0/",
+        "http://h1:99999/",
+        "http://h 1/",
+        "http://h1/#x",
+    ],
+)
+def test_what_is_no_address_of_an_exporter_is_refused(tmp_path: Path, url: str) -> None:
+    factories.zone()
+    file = tmp_path / "f.csv"
+    file.write_text(f"hostname,cpu_milli,host_memory_mib,zone,dcgm_url\nh1,1,1,flexible,{url}\n")
+    with pytest.raises(CommandError, match="line 2: dcgm_url: give an address such as"):
+        run("import_fleet", str(file))

@@ -42,6 +42,7 @@ BODIES: dict[str, dict[str, Any]] = {
     },
     "request-verdict": {"approve": True},
     "request-comments": {"text": "test"},
+    "job-metrics": {"p99_ms": 1},
     "policies": {"priority_most": 5, "reason": "test"},
     "health-policy": {
         "rules": [{"kind": kind, "action": "log"} for kind in FaultKind],
@@ -108,7 +109,7 @@ class World:
             found = self.about[kind].get(which, self.about[kind]["own"])
             return reverse(f"api:{name}", args=found if isinstance(found, list) else [found]).removeprefix("/api/v1/")
         ids = {
-            **{n: self.jobs for n in ("job", "job-cancel", "job-log", "job-logs", "job-preemption")},
+            **{n: self.jobs for n in ("job", "job-cancel", "job-log", "job-logs", "job-preemption", "job-metrics")},
             "hold-end": self.holds,
             "node": {"own": self.node.pk, "none": NOWHERE_ID},
         }

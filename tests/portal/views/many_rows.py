@@ -34,6 +34,8 @@ from ledger.models import (
     AuditEvent,
     AuditSeal,
     Card,
+    CardShare,
+    CardWatch,
     Case,
     Department,
     DepartmentCeiling,
@@ -42,8 +44,10 @@ from ledger.models import (
     HealthEvent,
     Hold,
     Job,
+    JobMetric,
     Link,
     MemberLimit,
+    MetricSource,
     Node,
     NodeBoot,
     OddGrant,
@@ -53,6 +57,7 @@ from ledger.models import (
     QuotaGrant,
     Receipt,
     RollUp,
+    ShareUse,
     UsageQuarter,
     User,
 )
@@ -87,6 +92,7 @@ from scheduler.policy import Scope, Terms
 from scheduler.policy_changes import put_version
 from scheduler.policy_rows import JobPolicy
 from scheduler.queue_control import Order
+from scheduler.scrape_rows import JobScrape, NodeScrape
 from scheduler.zone_proposals import propose_list
 from scheduler.zones import make_plan
 from tests import factories, sampled
@@ -312,9 +318,28 @@ class Rows:
             past = (now - dt.timedelta(days=n + 1), now - dt.timedelta(days=n + 1, hours=-1))
             Hold.objects.create(node=node, kind=HoldKind.DRILL, reason="drill", period=past)
             Hold.objects.create(card=card, kind=HoldKind.DRILL, reason="drill", period=past)
+        self._use(numbers)
         for kind in [HoldKind.MAINTENANCE, HoldKind.FAULT, HoldKind.LOST][: len(numbers)]:
             for place in ({"node": node}, {"card": card}):
                 place_hold(kind=kind, reason="fan", actor=self.readers[1], via="test", **place)
+
+    @staticmethod
+    def _use(numbers: Sequence[int]) -> None:
+        """What the shares of that job hold, what is on its cards, and what its application and exporters tell."""
+        job, now = gang(), database_now()
+        seen = {"boot": NodeBoot.objects.latest("pk"), "sequence": 1, "at": now}
+        for share in CardShare.objects.filter(allocation__attempt__job=job, period__upper_inf=True):
+            ShareUse.objects.get_or_create(share=share, defaults={"used_mib": 1, "over": 1, **seen})
+            CardWatch.objects.get_or_create(card=share.card, defaults=seen)
+        for n in numbers:
+            at = now - dt.timedelta(seconds=n)
+            JobMetric.objects.create(job=job, at=at, source=MetricSource.PUSHED, p99_ms=n, queue_length=n)
+            node = Node.objects.get(hostname=f"real-{n}")
+            NodeScrape.objects.create(node=node, tried_at=now)
+            first = Job.objects.filter(project__slug=f"team-{n}").earliest("pk")
+            JobScrape.objects.get_or_create(job=first, defaults={"tried_at": now})
+        Job.objects.filter(pk=job.pk).update(metrics_port=8000, metrics_path="/metrics")
+        JobScrape.objects.get_or_create(job=job, defaults={"tried_at": now})
 
     # -- operations ----------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from tests.factories import PASSWORD
 from tests.portal.views.conftest import ClientAs
 
 PLAIN = ["home", "account", "jobs", "submit", "nodes", "books", "books-chart"]
-OF_A_JOB = ["job", "job-status", "job-log", "job-log-file"]
+OF_A_JOB = ["job", "job-status", "job-application", "job-log", "job-log-file"]
 POSTED = ["theme", "job-cancel"]
 PEOPLE = ["researcher", "member", "outsider", "owner", "operator", "manager", "auditor", "admin"]
 

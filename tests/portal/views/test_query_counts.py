@@ -56,6 +56,8 @@ NO_ROWS = {"schema", "docs", "nowhere"}  # of the API: they tell of no rows
 # Pages of one object are looked at where most rows hang on it.
 OBJECTS: dict[str, Callable[[], list[Any]]] = {
     "job": lambda: [many_rows.gang().pk],
+    "job-application": lambda: [many_rows.gang().pk],
+    "job-metrics": lambda: [many_rows.gang().pk],
     "job-status": lambda: [many_rows.gang().pk],
     "job-outlook": lambda: [Job.objects.filter(name="waits").latest("pk").pk],
     "node": lambda: [many_rows.busiest().hostname],
@@ -63,7 +65,6 @@ OBJECTS: dict[str, Callable[[], list[Any]]] = {
     "card-history": lambda: [many_rows.busiest_card()],
     "card-history-data": lambda: [many_rows.busiest_card()],
     "node-history": lambda: [many_rows.busiest().hostname],
-    "job-metrics": lambda: [many_rows.gang().pk],
     "plan": lambda: [many_rows.plan(running=True)],
     "plan-undo": lambda: [many_rows.plan(running=False)],
     "project": lambda: ["vision"],
