@@ -100,7 +100,14 @@ from tests.ledger.raw import Sql, attempt
 
 LONG = ["simulate", "--seconds", "3600"]
 # What one row stands for all of, or the portal writes once.
-ONCE = {"ledger_inventoryversion", "ledger_rollup", "ledger_statetransition"}
+# One row, or one for each of a few words:
+ONCE = {
+    "ledger_inventoryversion",
+    "ledger_rollup",
+    "ledger_statetransition",
+    "scheduler_alertpush",
+    "scheduler_alertrung",
+}
 
 
 class Rows:
