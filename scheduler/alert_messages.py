@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 from django.conf import settings
@@ -70,7 +71,8 @@ def _began(now: dt.datetime) -> Counter[str]:
     """One that is silenced waits: when it still fires after that, it is told then."""
     fresh = Alert.objects.select_for_update().filter(fired_at__isnull=False, told_at=None, resolved_at=None)
     standing, rungs = silences(now), ladder()
-    told = [alert for alert in fresh.order_by("pk")[:MOST_ALERTS] if not silenced(alert, standing)]
+    audible = (alert for alert in fresh.order_by("pk").iterator(ROWS) if not silenced(alert, standing))
+    told = list(islice(audible, MOST_ALERTS))  # those that are silenced take nobody's turn
     wanted: dict[tuple[str, int], list[Alert]] = defaultdict(list)
     for alert in told:
         for channel in channels_of(alert, rungs):
@@ -80,19 +82,28 @@ def _began(now: dt.datetime) -> Counter[str]:
 
 
 def _ended(now: dt.datetime) -> Counter[str]:
-    """Told to the channels that were told of the beginning. During a silence only to Alertmanager, which keeps it."""
+    """Told to the channels that were told of the beginning; Alertmanager, which keeps silences, at once, the others
+    after a silence: who was called is told that it is over."""
     over = Alert.objects.select_for_update().filter(resolved_at__isnull=False, told_over_at=None)
-    alerts = {alert.pk: alert for alert in over.order_by("pk")[:MOST_ALERTS]}
+    alerts = {alert.pk: alert for alert in over.order_by("pk").iterator(ROWS)}
     standing = silences(now) if alerts else []
     quiet = {pk for pk, alert in alerts.items() if silenced(alert, standing)}
-    began = Q(alert__in=alerts, message__event=AlertEvent.FIRED) & ~Q(message__state=DeliveryState.NOT_CONFIGURED)
     wanted: dict[tuple[str, int], list[Alert]] = defaultdict(list)
-    pairs = AlertDelivery.objects.filter(began).values_list("alert", "message__channel").distinct()
-    for pk, channel in pairs.order_by("alert", "message__channel"):
-        if pk not in quiet or channel == AlertChannel.ALERTMANAGER:
+    waiting: set[int] = set()
+    for pk, channel in sorted(_told_pairs(alerts, AlertEvent.FIRED) - _told_pairs(alerts, AlertEvent.RESOLVED)):
+        if pk in quiet and channel != AlertChannel.ALERTMANAGER:
+            waiting.add(pk)
+        else:
             wanted[channel, alerts[pk].rule_id].append(alerts[pk])
-    Alert.objects.filter(pk__in=list(alerts)).update(told_over_at=now)
+    Alert.objects.filter(pk__in=[pk for pk in alerts if pk not in waiting]).update(told_over_at=now)
     return _write(wanted, AlertEvent.RESOLVED, now)
+
+
+def _told_pairs(alerts: Collection[int], event: AlertEvent) -> set[tuple[int, str]]:
+    """(alert, channel) of what was written to a channel that there is."""
+    rows = AlertDelivery.objects.filter(alert__in=alerts, message__event=event)
+    there = rows.exclude(message__state=DeliveryState.NOT_CONFIGURED)
+    return set(there.values_list("alert", "message__channel"))
 
 
 # -- few messages ------------------------------------------------------------------------------------------------------
