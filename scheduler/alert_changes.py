@@ -21,7 +21,7 @@ from ledger.errors import Conflict, Forbidden, Refused
 from ledger.models import User
 from ledger.reasons import check_reason
 from ledger.vocabulary import DeliveryState
-from scheduler.alert_matchers import Matcher, check
+from scheduler.alert_matchers import Matcher, check, meets
 from scheduler.alert_messages import configured
 from scheduler.alert_metrics import METRICS
 from scheduler.alert_rows import (
@@ -200,6 +200,9 @@ def silence(*, matchers: list[Matcher], until: dt.datetime, act: Act) -> Silence
     matchers = check(matchers)
     if not matchers:
         raise Refused(_("Say which alerts: at least one label."), field="matchers", code="required")
+    if meets({}, matchers):  # such as a label that nothing has, left empty
+        text = _("This would silence every alert that lacks these labels. Name at least one label with its value.")
+        raise Refused(text, field="matchers", code="too_wide")
     with transaction.atomic(durable=True):
         now = database_now()
         if not now < until <= now + LONGEST_SILENCE:

@@ -11,11 +11,12 @@ import json
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from django.conf import settings
 from django.core.mail import EmailMessage
+from django.db.models import Exists, OuterRef, Q
 from django.utils import translation
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -24,7 +25,7 @@ from ledger.clock import database_now
 from ledger.models import User
 from ledger.vocabulary import DeliveryState
 from scheduler import alert_words, alertmanager, outbound, outbox
-from scheduler.alert_rows import Alert, AlertChannel, AlertEvent, AlertMessage
+from scheduler.alert_rows import Alert, AlertChannel, AlertDelivery, AlertEvent, AlertMessage
 from scheduler.telling import signed_headers
 
 log = logging.getLogger(__name__)
@@ -48,8 +49,13 @@ def send_due(now: dt.datetime | None = None) -> dict[str, int]:
 
 
 def _due(now: dt.datetime) -> list[int]:
-    """What calls somebody first, then those that wait longest."""
+    """What calls somebody first, then those that wait longest. An end waits for its beginning, which may be tried again
+    later or wait for the end of a window: the other way round, whoever is told would think that it goes on."""
+    theirs = AlertDelivery.objects.filter(message=OuterRef(OuterRef("pk"))).values("alert")
+    begins = {"message__event": AlertEvent.FIRED, "message__state": DeliveryState.PENDING}
+    untold = AlertDelivery.objects.filter(alert__in=theirs, message__channel=OuterRef("channel"), **begins)
     rows = AlertMessage.objects.filter(state=DeliveryState.PENDING, due_at__lte=now)
+    rows = rows.exclude(Q(event=AlertEvent.RESOLVED) & Exists(untold))
     order = {"page": 0, "warn": 1, "event": 2}
     found = list(rows.order_by("due_at", "pk").values_list("severity", "pk")[: 10 * BATCH])
     return [pk for _severity, pk in sorted(found, key=lambda row: order[row[0]])][:BATCH]
@@ -119,12 +125,18 @@ SENDERS: Final = {
 def headline(message: AlertMessage, alerts: Sequence[Alert]) -> str:
     if message.rule is None:
         return _("Test alert of GPU Commons")
-    about = {"name": alert_words.name(message.rule), "place": message.place or _("several places"), "n": len(alerts)}
+    place = message.place or (alerts[0].subject if len(alerts) == 1 else _("several places"))
+    about = {"name": alert_words.name(message.rule), "place": place, "n": len(alerts)}
     if message.event == AlertEvent.RESOLVED:
         return ngettext("Over: %(name)s, %(place)s", "Over: %(name)s, %(place)s (%(n)d)", len(alerts)) % about
+    if alerts and all(alert.resolved_at for alert in alerts):  # it was sent late
+        return _("Over already: %(told)s") % {"told": _told_of(about)}
     mark = {"page": _("ACT NOW"), "warn": _("Warning")}.get(message.severity, _("Event"))
-    told = ngettext("%(name)s, %(place)s", "%(name)s, %(place)s (%(n)d)", len(alerts)) % about
-    return f"{mark}: {told}"
+    return f"{mark}: {_told_of(about)}"
+
+
+def _told_of(about: Mapping[str, Any]) -> str:
+    return ngettext("%(name)s, %(place)s", "%(name)s, %(place)s (%(n)d)", about["n"]) % about
 
 
 def text(message: AlertMessage, alerts: Sequence[Alert]) -> str:

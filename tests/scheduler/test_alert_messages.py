@@ -18,7 +18,8 @@ from ledger.models import AuditEvent, Card, Hold, Node, User
 from ledger.vocabulary import DeliveryState, HoldKind
 from scheduler import alert_changes, alert_messages, alert_sending, alerts, outbox
 from scheduler.alert_matchers import parse
-from scheduler.alert_rows import Alert, AlertDelivery, AlertMessage, AlertRung
+from scheduler.alert_rows import Alert, AlertDelivery, AlertMessage, AlertRule, AlertRung
+from scheduler.models import Drift
 from tests import factories
 from tests.scheduler.alert_world import SECRET, act, machine, only, passes, ready, says
 from tests.scheduler.web import Server, reply, serving
@@ -282,6 +283,34 @@ def test_what_ends_during_its_silence_is_never_told(hook: Server) -> None:
     assert AlertMessage.objects.count() == 0
 
 
+def test_many_that_are_silenced_keep_no_other_waiting(hook: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alert_messages, "MOST_ALERTS", 2)
+    only("taken-out")
+    alert_changes.silence(matchers=parse("node=n1"), until=database_now() + dt.timedelta(hours=1), act=act())
+    take_out(*cards_of(machine("n1", cards=3)))
+    passes(1)
+    take_out(*cards_of(machine("n2", cards=3)))
+    passes(5, 10)
+    send()
+    assert [(told["place"], len(told["alerts"])) for told in bodies(hook)] == [("n2", 2), ("n2", 1)]
+
+
+def test_who_was_told_before_a_silence_is_told_of_the_end_after_it(hook: Server) -> None:
+    only("taken-out")
+    (hold,) = take_out(*cards_of(machine()))
+    passes(1)
+    send()
+    until = database_now() + dt.timedelta(seconds=60)
+    alert_changes.silence(matchers=parse("node=n1"), until=until, act=act())
+    end_hold(hold_id=hold.pk, reason="x", actor=None, via="test")
+    passes(5, 10)
+    send()
+    assert [told["event"] for told in bodies(hook)] == ["alert.fired"]
+    passes(70, 75)
+    send()
+    assert [told["event"] for told in bodies(hook)] == ["alert.fired", "alert.resolved"]
+
+
 @pytest.mark.parametrize(
     ("matchers", "hours", "field"),
     [
@@ -293,6 +322,8 @@ def test_what_ends_during_its_silence_is_never_told(hook: Server) -> None:
         ("priority>=1|2", 1, "matchers"),
         ("node=" + "x" * 201, 1, "matchers"),
         ("\n".join(f"a{n}=1" for n in range(21)), 1, "matchers"),
+        ("nosuch=", 1, "matchers"),
+        ("node!=n1\nzone=a|", 1, "matchers"),
         ("node=n1", 0, "until"),
         ("node=n1", -1, "until"),
         ("node=n1", 24 * 91, "until"),
@@ -419,3 +450,34 @@ def test_a_test_goes_the_way_of_every_other_message(hook: Server) -> None:
         alert_changes.send_test(channel="mail", act=act())
     with pytest.raises(Refused):
         alert_changes.send_test(channel="pigeon", act=act())
+
+
+def test_an_end_is_never_told_before_its_beginning_and_what_is_told_late_says_so(hook: Server) -> None:
+    only("taken-out")
+    hook.answer = lambda _request: reply(503)
+    (hold,) = take_out(*cards_of(machine()))
+    now = database_now()
+    passes(1)
+    alert_sending.send_due(now + dt.timedelta(seconds=2))
+    end_hold(hold_id=hold.pk, reason="x", actor=None, via="test")
+    passes(3)
+    hook.got.clear()
+    hook.answer = lambda _request: reply()
+    assert alert_sending.send_due(now + dt.timedelta(seconds=4))["sent"] == 0  # the first waits for its next try
+    send()
+    send()
+    assert [told["text"] for told in bodies(hook)] == [
+        "Over already: Taken out of the pool, n1",
+        "Over: Taken out of the pool, n1",
+    ]
+
+
+def test_one_thing_without_a_place_is_named(hook: Server) -> None:
+    only("drift")
+    Drift.objects.create(
+        kind="agent_silent", subject="n1", detail="x", first_seen=database_now(), last_seen=database_now()
+    )
+    AlertRule.objects.filter(key="drift").update(for_s=0)
+    passes(0)
+    send()
+    assert [told["text"] for told in bodies(hook)] == ["Warning: Book and machines differ, agent_silent"]
