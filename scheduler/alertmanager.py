@@ -11,6 +11,7 @@ import datetime as dt
 import json
 import re
 from collections.abc import Iterable, Sequence
+from http import HTTPStatus
 from typing import Any, Final
 
 from django.conf import settings
@@ -66,14 +67,14 @@ def push_standing(now: dt.datetime) -> dict[str, int]:
     if last is not None and now - last.tried_at < EVERY:
         return {}
     alerts = list(standing().order_by("pk"))
-    error = ""
+    problems = mirror_silences(now)
+    unknown = [silence for silence in silences(now) if not silence.mirror]
+    told = [alert for alert in alerts if not silenced(alert, unknown)]
     try:
-        mirror_silences(now)
-        unknown = [silence for silence in silences(now) if not silence.mirror]
-        told = [alert for alert in alerts if not silenced(alert, unknown)]
         send(told, now)
     except Exception as problem:  # whatever it is, the next minute tries again
-        told, error = [], (str(problem) or type(problem).__name__)[:500]
+        told, problems = [], [*problems, problem]
+    error = (str(problems[-1]) or type(problems[-1]).__name__)[:500] if problems else ""
     values: dict[str, Any] = {"tried_at": now, "alerts": len(told), "last_error": error}
     values |= {} if error else {"ok_at": database_now()}
     AlertPush.objects.update_or_create(channel=AlertChannel.ALERTMANAGER, defaults=values)
@@ -85,24 +86,40 @@ def standing() -> QuerySet[Alert]:
     return Alert.objects.filter(told, resolved_at=None).select_related("rule").distinct()
 
 
-def mirror_silences(now: dt.datetime) -> int:
-    """Silences that it can hold are put there, so that what it repeats is silenced, too; their ends follow ours."""
-    count = 0
+def mirror_silences(now: dt.datetime) -> list[Exception]:
+    """Silences that it can hold are put there, so that what it repeats is silenced, too; their ends follow ours. What
+    went wrong is returned: one that it refuses keeps neither the others nor the alerts from it."""
     fresh = Silence.objects.filter(period__contains=now, mirror="").select_related("by")
-    for silence in fresh.order_by("pk")[:MOST_SILENCES]:
-        matchers = _matchers(silence.matchers)
-        if matchers is None:
-            continue
-        answer = _post("silences", _silence(silence, matchers))
-        mirror, until = str(json.loads(answer)["silenceID"])[:64], silence.period.upper
-        Silence.objects.filter(pk=silence.pk).update(mirror=mirror, mirrored_until=until)
-        count += 1
     early = Silence.objects.exclude(mirror="").filter(ended_by__isnull=False, mirrored_until__gt=now)
-    for silence in early.order_by("pk")[:MOST_SILENCES]:
+    problems: list[Exception] = []
+    for act, rows in ((_put, fresh), (_take_back, early)):
+        for silence in rows.order_by("pk")[:MOST_SILENCES]:
+            try:
+                act(silence, now)
+            except Exception as problem:  # the next minute tries again
+                problems.append(problem)
+                if getattr(problem, "status", None) is None:
+                    return problems  # nobody answers: the others would wait as long
+    return problems
+
+
+def _put(silence: Silence, _now: dt.datetime) -> None:
+    matchers = _matchers(silence.matchers)
+    if matchers is None:
+        return
+    answer = _post("silences", _silence(silence, matchers))
+    mirror, until = str(json.loads(answer)["silenceID"])[:64], silence.period.upper
+    Silence.objects.filter(pk=silence.pk).update(mirror=mirror, mirrored_until=until)
+
+
+def _take_back(silence: Silence, now: dt.datetime) -> None:
+    """One that it does not know any more is gone, too: it may have lost what it kept."""
+    try:
         outbound.delete(_address(f"silence/{silence.mirror}"), _headers(), TIMEOUT_S)
-        Silence.objects.filter(pk=silence.pk).update(mirrored_until=now)
-        count += 1
-    return count
+    except outbound.OutboundFailed as failed:
+        if failed.status != HTTPStatus.NOT_FOUND:
+            raise
+    Silence.objects.filter(pk=silence.pk).update(mirrored_until=now)
 
 
 def _silence(silence: Silence, matchers: list[dict[str, Any]]) -> dict[str, Any]:

@@ -136,6 +136,31 @@ def test_a_silence_that_it_cannot_hold_keeps_the_alert_from_it(server: Server) -
     assert Silence.objects.get().mirror == ""
 
 
+@pytest.mark.parametrize(("method", "status"), [("DELETE", 404), ("DELETE", 500), ("POST", 400)])
+def test_a_silence_that_it_refuses_keeps_no_alert_from_it(server: Server, method: str, status: int) -> None:
+    """It lost what it kept, or it does not like one silence: what it is not told again would be over there."""
+    only("taken-out")
+    out()
+    passes(0)
+    now = database_now()
+    alert_sending.send_due(now + dt.timedelta(seconds=1))
+    silenced = f"{method} /api/v2/silence".encode()
+    until = now + dt.timedelta(hours=2)
+    first = alert_changes.silence(matchers=parse("node=n2"), until=until, act=act())
+    if method == "DELETE":
+        alert_sending.send_due(now + dt.timedelta(seconds=100))
+        alert_changes.end_silence(silence=first, act=act())
+    server.answer = lambda request: reply(status if request.startswith(silenced) else 200)
+    server.got.clear()
+    alert_sending.send_due(now + dt.timedelta(seconds=200))
+    assert "POST /api/v2/alerts" in [where for where, _told in sent(server)]
+    push = AlertPush.objects.get()
+    assert (push.alerts, str(status) in push.last_error) == (1, status != 404)
+    alert_sending.send_due(now + dt.timedelta(seconds=300))
+    tries = [where for where, _told in sent(server) if where.encode().startswith(silenced)]
+    assert len(tries) == (1 if status == 404 else 2)
+
+
 def test_one_that_is_away_is_told_of_later(server: Server) -> None:
     only("taken-out")
     out()
