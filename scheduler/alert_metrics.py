@@ -148,8 +148,8 @@ def _dwell(world: World, reach: Reach) -> Iterator[Reading]:
 
 
 def _silence(world: World, reach: Reach) -> Iterator[Reading]:
-    """Seconds since each node's agent was last heard; of nodes that have one and have reported."""
-    rows = Node.objects.filter(simulated=False, seen_at__isnull=False).exclude(agent_digest="")
+    """Seconds since each node's agent or exporter was last heard; of nodes that have one and have reported."""
+    rows = Node.objects.filter(simulated=False, seen_at__isnull=False).exclude(agent_digest="", dcgm_url="")
     rows = rows.exclude(state=NodeState.RETIRED)
     if reach.below is None and reach.above is not None:
         rows = rows.filter(seen_at__lt=world.now - dt.timedelta(seconds=reach.above))

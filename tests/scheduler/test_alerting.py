@@ -238,8 +238,12 @@ def test_agents_that_are_silent() -> None:
         node = machine(name, cards=0)
         Node.objects.filter(pk=node.pk).update(agent_digest=digest, seen_at=now - dt.timedelta(seconds=seconds))
     machine("never", cards=0)
-    (found,) = METRICS["agent_silence"](World(now), Reach(60))
-    assert (found.labels["node"], found.value, found.simulated) == ("quiet", 300, False)
+    machine("read", cards=0, dcgm_url="http://n1.lab.example:9400/metrics", seen_at=now - dt.timedelta(seconds=400))
+    found = sorted(METRICS["agent_silence"](World(now), Reach(60)), key=lambda reading: reading.value)
+    assert [(one.labels["node"], one.value, one.simulated) for one in found] == [
+        ("quiet", 300, False),
+        ("read", 400, False),
+    ]
 
 
 def test_the_queue_by_kind_and_priority() -> None:
