@@ -7,7 +7,7 @@ import datetime as dt
 from typing import Any, Final
 
 from django.db import connection
-from django.db.models import Count, Sum
+from django.db.models import Count, Q, Sum
 from prometheus_client import CollectorRegistry, Gauge
 
 from ledger.clock import database_now
@@ -16,10 +16,11 @@ from ledger.vocabulary import OPEN_CASES, DeliveryState, QualityKind
 from scheduler.alert_metrics import FRESH
 from scheduler.alert_rows import Alert, AlertChannel, AlertMessage
 
-# Of each card in a seat: held before faulty before ok
+# Of each card in a seat: held before faulty before ok; a card that is only kept from gangs (link) still takes work
 CARDS: Final = """
 SELECT coalesce(z.slug, ''), n.simulated,
-  CASE WHEN EXISTS (SELECT FROM ledger_hold h WHERE upper_inf(h.period) AND (h.card_id = s.card_id OR h.node_id = n.id))
+  CASE WHEN EXISTS (SELECT FROM ledger_hold h WHERE upper_inf(h.period) AND h.kind <> 'link'
+                    AND (h.card_id = s.card_id OR h.node_id = n.id))
        THEN 'held'
        WHEN EXISTS (SELECT FROM ledger_fault f WHERE f.cleared_at IS NULL AND f.node_id = n.id
                     AND (f.card_id IS NULL OR f.card_id = s.card_id)) THEN 'fault'
@@ -50,7 +51,7 @@ def add(registry: CollectorRegistry) -> None:
     _cards(registry, now)
     _telemetry(registry, now)
     _cases(registry)
-    _alerts(registry)
+    _alerts(registry, now)
 
 
 def _rows(statement: str, *values: Any) -> list[Any]:
@@ -114,7 +115,7 @@ def _cases(registry: CollectorRegistry) -> None:
             cases.labels(state, _word(simulated)).set(counts.get((state, simulated), 0))
 
 
-def _alerts(registry: CollectorRegistry) -> None:
+def _alerts(registry: CollectorRegistry, now: dt.datetime) -> None:
     labels = ["rule", "severity", "simulated"]
     firing = Gauge("gpu_commons_alerts_firing", "Alerts that fire, by rule", labels, registry=registry)
     rows = Alert.objects.filter(resolved_at=None, fired_at__isnull=False)
@@ -123,9 +124,10 @@ def _alerts(registry: CollectorRegistry) -> None:
     ):
         firing.labels(rule, severity, _word(simulated)).set(count)
     pending = Gauge(
-        "gpu_commons_alert_messages_pending", "Messages about alerts to be sent", ["channel"], registry=registry
+        "gpu_commons_alert_messages_pending", "Messages about alerts to be sent by now", ["channel"], registry=registry
     )
-    waiting = AlertMessage.objects.filter(state=DeliveryState.PENDING)
+    late = Q(due_at__lte=now) | Q(tries__gt=0)  # not those that wait for the end of a window, as they should
+    waiting = AlertMessage.objects.filter(late, state=DeliveryState.PENDING)
     counts = dict(waiting.values_list("channel").annotate(n=Count("pk")))
     for channel in AlertChannel:
         pending.labels(channel).set(counts.get(channel, 0))

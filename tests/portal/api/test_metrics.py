@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import shutil
 import subprocess
@@ -10,11 +11,13 @@ from pathlib import Path
 import pytest
 from django.test import Client
 
+from ledger.clock import database_now
 from ledger.inventory import place_hold
 from ledger.models import Card
 from ledger.vocabulary import HoldKind, QualityKind
 from portal.views.alert_rules import FILE
 from scheduler import alerting
+from scheduler.alert_rows import AlertMessage
 from tests import factories
 from tests.scheduler.alert_world import faulty, machine, says
 
@@ -37,7 +40,7 @@ def world() -> None:
     node = machine("n1", cards=3, in_zone=factories.zone("train"))
     for slot, value in enumerate((40, 50, 93)):
         says(node, slot, temperature_c=value)
-    faulty(node, slot=1)
+    faulty(node, code=13, slot=1)
     place_hold(kind=HoldKind.DRILL, reason="x", actor=None, via="test", card=Card.objects.get(uuid="n1-card-0"))
     machine("s1", cards=2, simulated=True, in_zone=factories.zone("train"))
     alerting.evaluate()
@@ -55,6 +58,23 @@ def test_cards_by_health_real_and_simulated_apart() -> None:
         "gpu_commons_ingest_backlog 1.0",
     ):
         assert line in text.splitlines(), line
+
+
+@pytest.mark.django_db
+def test_a_card_that_is_only_kept_from_gangs_is_not_held() -> None:
+    machine("n1", cards=2, in_zone=factories.zone("train"))
+    place_hold(kind=HoldKind.LINK, reason="x", actor=None, via="test", card=Card.objects.get(uuid="n1-card-0"))
+    assert 'gpu_commons_cards_by_health{health="held",simulated="false",zone="train"} 0.0' in scraped().splitlines()
+
+
+@pytest.mark.django_db
+def test_messages_that_wait_for_the_end_of_a_window_are_not_stuck() -> None:
+    now = database_now()
+    values = {"channel": "mail", "event": "test", "severity": "event", "state": "pending", "created_at": now}
+    message = AlertMessage.objects.create(due_at=now + dt.timedelta(minutes=4), **values)
+    assert 'gpu_commons_alert_messages_pending{channel="mail"} 0.0' in scraped().splitlines()
+    AlertMessage.objects.filter(pk=message.pk).update(tries=1)
+    assert 'gpu_commons_alert_messages_pending{channel="mail"} 1.0' in scraped().splitlines()
 
 
 @pytest.mark.django_db
