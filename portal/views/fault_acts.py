@@ -14,12 +14,13 @@ from django.views.decorators.http import require_http_methods
 from ledger import fault_acts, holds
 from ledger.acts import Act
 from ledger.errors import Refused
-from ledger.models import Fault, HealthEvent
-from ledger.vocabulary import STATE_FAULTS
+from ledger.models import Fault, HealthEvent, Job, ShareUse, User
+from ledger.vocabulary import STATE_FAULTS, FaultKind
 from portal import health_policy_words as words
 from portal.forms import ReasonForm
 from portal.sudo import needs_sudo
 from portal.views.gate import request_id, signed_in, viewer
+from scheduler.processes import CERTAIN
 
 MOST_SHOWN = 20
 
@@ -62,7 +63,18 @@ def _page(request: HttpRequest, fault: Fault, form: ReasonForm, clears: bool, *,
         "name": words.name(fault.kind, fault.code),
         "answers": [{"event": one, "look": words.ACTIONS[one.action]} for one in answers],
         "state": fault.kind in STATE_FAULTS,
+        "above": _above(fault, viewer(request)),
         "form": form,
         "clears": clears,
     }
     return render(request, "health/policy/fault.html", context, status=status)
+
+
+def _above(fault: Fault, user: User) -> list[ShareUse]:
+    """Whose shares hold more than they were promised, as far as the reader may see these jobs."""
+    if fault.kind != FaultKind.OVERUSE or fault.cleared_at is not None:
+        return []
+    seen = Job.objects.visible_to(user).values("pk")
+    uses = ShareUse.objects.filter(share__card=fault.card_id, share__period__upper_inf=True, over__gte=CERTAIN)
+    mine = uses.filter(share__allocation__attempt__job__in=seen)
+    return list(mine.select_related("share__allocation__attempt__job__by").order_by("pk"))

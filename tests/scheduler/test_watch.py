@@ -82,7 +82,7 @@ def test_above_its_promise_twice_is_warned_and_a_third_time_ended() -> None:
     sample(greedy, modest)
     fault = open_fault(FaultKind.OVERUSE)
     assert fault is not None
-    assert fault.message == f"job {offender.pk} of researcher: 5120 of 4096 MiB"
+    assert fault.message == "5120 of 4096 MiB"
     told = AuditEvent.objects.get(verb="job.over_memory")
     assert (told.target_id, told.after["used_mib"], told.after["promised_mib"]) == (str(offender.pk), 5120, 4096)
     assert state(offender) == JobState.RUNNING
