@@ -24,8 +24,9 @@ from ledger.errors import Refused
 from ledger.models import Allocation, Job
 from ledger.models.use import MetricSource
 from ledger.vocabulary import AllocationState, JobState
+from scheduler.outbound import OutboundFailed
 from scheduler.scrape_rows import JobScrape
-from scheduler.scraping import fetch_all, is_due, samples_of, words_of
+from scheduler.scraping import Unreadable, fetch_all, is_due, samples_of, words_of
 
 log = logging.getLogger(__name__)
 MOST: Final = 2_000  # jobs in one pass
@@ -35,6 +36,7 @@ LATENCIES: Final = ("vllm:e2e_request_latency_seconds", "tgi_request_duration") 
 TOKENS: Final = ("vllm:generation_tokens_total", "tgi_request_generated_tokens_sum")  # they only grow
 QUEUES: Final = ("vllm:num_requests_waiting", "tgi_queue_size")
 MOST_BUCKETS: Final = 200
+LONGEST_BOUND: Final = 32  # characters
 SHARE: Final = 0.99
 NAMES: Final = (*LATENCIES, *TOKENS, *QUEUES, *PLAIN)  # told in the documentation; a test compares
 
@@ -52,7 +54,7 @@ def reading_of(samples: Sequence[Sample]) -> dict[str, Any]:
         if not math.isfinite(sample.value) or sample.value < 0:
             continue
         base = sample.name.removesuffix("_bucket")
-        if base in LATENCIES and "le" in sample.labels and base != sample.name:
+        if base in LATENCIES and _bound(sample.labels.get("le", "")) is not None and base != sample.name:
             buckets[base][sample.labels["le"]] += sample.value
         elif sample.name in PLAIN:
             sums[sample.name] = max(sample.value, sums[sample.name])
@@ -88,10 +90,12 @@ def p99_ms(before: Buckets, after: Buckets) -> float | None:
 
 
 def _bound(le: str) -> float | None:
+    """None for what is no bound; it is kept as it is written, so it is short."""
     try:
-        return float(le)
+        bound = float(le) if len(le) <= LONGEST_BOUND else math.nan
     except ValueError:
         return None
+    return None if math.isnan(bound) else bound
 
 
 def values_of(reading: Mapping[str, Any], before: Mapping[str, Any], seconds: float | None) -> dict[str, Any]:
@@ -172,7 +176,14 @@ def _note(job_id: int, now: dt.datetime, told: Mapping[str, Any]) -> None:
     JobScrape.objects.update_or_create(job_id=job_id, defaults={"tried_at": now, **told})
 
 
+def _why(error: Exception) -> str:
+    """For who sees the job, without a word of what answered: at the port that was named there may be somebody else."""
+    if isinstance(error, OutboundFailed) and error.status is not None:
+        return f"it answered {error.status}"
+    return "it answered, and not in the text format of Prometheus" if isinstance(error, Unreadable) else words_of(error)
+
+
 def _note_failure(job_id: int, error: Exception) -> None:
-    now, text = database_now(), words_of(error)
-    _note(job_id, now, {"error": text})
+    now = database_now()
+    _note(job_id, now, {"error": _why(error)})
     JobScrape.objects.filter(job=job_id).update(failures=F("failures") + 1, failed=F("failed") + 1)

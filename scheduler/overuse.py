@@ -94,9 +94,7 @@ def _tell(node: Node, card: Card, uses: Sequence[ShareUse]) -> None:
     standing = _open_faults().filter(node=node, card=card).exists()
     if bool(uses) == standing:
         return
-    told = [
-        f"{use.used_mib} of {_promised(use)} MiB" for use in uses
-    ]  # everybody reads it: no names
+    told = [f"{use.used_mib} of {_promised(use)} MiB" for use in uses]  # everybody reads it: no names
     faults.set_state_inside(
         node=node, card=card, kind=FaultKind.OVERUSE, on=bool(uses), message="; ".join(told), now=database_now()
     )

@@ -41,7 +41,7 @@ AGES: Final = """
 SELECT max(age), percentile_disc(0.99) WITHIN GROUP (ORDER BY age), percentile_disc(0.5) WITHIN GROUP (ORDER BY age)
 FROM (SELECT extract(epoch FROM %s - r.received_at) AS age
       FROM ledger_nodereport r JOIN ledger_node n ON n.id = r.node_id
-      WHERE n.state <> 'retired' AND NOT n.simulated AND n.agent_digest <> '') ages
+      WHERE n.state <> 'retired' AND NOT n.simulated AND (n.agent_digest <> '' OR n.dcgm_url <> '')) ages
 """
 HEALTH: Final = ("ok", "held", "fault")
 
@@ -84,7 +84,7 @@ def _cards(registry: CollectorRegistry, now: dt.datetime) -> None:
 def _telemetry(registry: CollectorRegistry, now: dt.datetime) -> None:
     ages = Gauge(
         "gpu_commons_telemetry_age_seconds",
-        "Age of the newest report of real nodes that have an agent",
+        "Age of the newest report of real nodes that have an agent or an exporter",
         ["stat"],
         registry=registry,
     )

@@ -15,6 +15,7 @@ from ledger.models.use import MetricSource
 from scheduler import applications, scraping
 from scheduler.applications import p99_ms, reading_of, values_of
 from scheduler.scrape_rows import JobScrape
+from scheduler.scraping import samples_of
 from tests.scheduler import flow
 from tests.scheduler.exporter import Exporter, exporter
 
@@ -166,10 +167,10 @@ def test_two_readings_tell_of_the_time_between(job: Job, served: Exporter) -> No
 @pytest.mark.parametrize(
     ("body", "status", "said"),
     [
-        (b"not text {", 200, "no text of Prometheus"),
-        (b"\x00", 200, "no text of Prometheus"),
+        (b"secret of others {", 200, "not in the text format of Prometheus"),
+        (b"\x00", 200, "not in the text format of Prometheus"),
         (b"", 200, "it tells nothing that is known here"),
-        (b"x", 404, "answered 404"),
+        (b"secret of others", 404, "it answered 404"),
     ],
 )
 def test_failures_are_counted_and_told(job: Job, served: Exporter, body: bytes, status: int, said: str) -> None:
@@ -179,6 +180,7 @@ def test_failures_are_counted_and_told(job: Job, served: Exporter, body: bytes, 
         JobScrape.objects.update(tried_at=F("tried_at") - dt.timedelta(minutes=6))
     row = JobScrape.objects.get()
     assert said in row.error
+    assert "secret" not in row.error
     assert (row.failures, row.failed) == (2, 2)
     assert not JobMetric.objects.exists()
     served.body, served.status = vllm().encode(), 200
@@ -213,3 +215,9 @@ def test_a_job_that_ended_meanwhile_gets_no_values(job: Job) -> None:
     flow.finish(job)
     applications.take(job.pk, vllm(2))
     assert JobMetric.objects.count() == 1
+
+
+@pytest.mark.parametrize("le", ["x", "nan", "1" * 33, ""])
+def test_what_is_no_bound_is_not_kept(le: str) -> None:
+    text = f'vllm:e2e_request_latency_seconds_bucket{{le="{le}"}} 1\nvllm:num_requests_waiting 2\n'
+    assert applications.reading_of(samples_of(text)) == {"plain": {}, "queue": 2}

@@ -13,7 +13,7 @@ from django.test import Client
 
 from ledger.clock import database_now
 from ledger.inventory import place_hold
-from ledger.models import Card
+from ledger.models import Card, Node
 from ledger.vocabulary import HoldKind, QualityKind
 from portal.views.alert_rules import FILE
 from scheduler import alerting
@@ -65,6 +65,16 @@ def test_a_card_that_is_only_kept_from_gangs_is_not_held() -> None:
     machine("n1", cards=2, in_zone=factories.zone("train"))
     place_hold(kind=HoldKind.LINK, reason="x", actor=None, via="test", card=Card.objects.get(uuid="n1-card-0"))
     assert 'gpu_commons_cards_by_health{health="held",simulated="false",zone="train"} 0.0' in scraped().splitlines()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("way", [{"agent_digest": "x"}, {"dcgm_url": "http://n1.lab.example:9400/metrics"}])
+def test_the_age_of_telemetry_is_of_nodes_with_an_agent_or_an_exporter(way: dict[str, str]) -> None:
+    node = machine("n1", cards=1)
+    faulty(node, code=13)
+    assert not [line for line in scraped().splitlines() if line.startswith("gpu_commons_telemetry_age_seconds{")]
+    Node.objects.update(**way)
+    assert 'gpu_commons_telemetry_age_seconds{stat="max"}' in scraped()
 
 
 @pytest.mark.django_db
