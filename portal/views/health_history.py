@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from django.db.models import Q
+from django.db.models import Exists, Func, OuterRef, Q, Value
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -119,12 +119,15 @@ class History:
                 found += [(at, fault.pk) for at in {fault.first_seen, fault.last_seen} if at >= self.since]
         return [Mark(at, fault_name(faults[pk].kind, faults[pk].code)) for at, pk in sorted(found)]
 
-    def _places(self) -> Q:
-        nodes = {seat.node_id for seat in self.seats}
-        return Q(card__in={seat.card_id for seat in self.seats}) | Q(card=None, node__in=nodes)
+    def _places(self, **while_there: Any) -> Q:
+        """The cards themselves, and of a node what met this while one of them sat there."""
+        seats = CardSeat.objects.filter(pk__in=[seat.pk for seat in self.seats], node=OuterRef("node"))
+        return Q(card__in={seat.card_id for seat in self.seats}) | Q(Exists(seats.filter(**while_there)), card=None)
 
     def _fault_rows(self) -> list[Fault]:
-        rows = Fault.objects.filter(self._places(), first_seen__lt=self.until, last_seen__gte=self.since)
+        lasted = Func(OuterRef("first_seen"), OuterRef("last_seen"), Value("[]"), function="tstzrange")
+        places = self._places(period__overlap=lasted)
+        rows = Fault.objects.filter(places, first_seen__lt=self.until, last_seen__gte=self.since)
         return list(rows.order_by("-last_seen")[:MOST_ROWS])
 
     def _faults(self) -> list[Happened]:
@@ -139,7 +142,8 @@ class History:
         ]
 
     def _holds(self) -> list[Happened]:
-        holds = Hold.objects.filter(self._places(), period__overlap=(self.since, self.until)).order_by("-pk")
+        places = self._places(period__overlap=OuterRef("period"))
+        holds = Hold.objects.filter(places, period__overlap=(self.since, self.until)).order_by("-pk")
         return [
             Happened(
                 hold.period.lower,
@@ -168,8 +172,9 @@ class History:
         ]
 
     def _boots(self) -> list[Happened]:
-        nodes = {seat.node_id for seat in self.seats}
-        boots = NodeBoot.objects.filter(node__in=nodes, first_seen__gte=self.since, first_seen__lt=self.until)
+        seats = CardSeat.objects.filter(pk__in=[seat.pk for seat in self.seats], node=OuterRef("node"))
+        there = Exists(seats.filter(period__contains=OuterRef("first_seen")))
+        boots = NodeBoot.objects.filter(there, first_seen__gte=self.since, first_seen__lt=self.until)
         return [
             Happened(boot.first_seen, boot.first_seen, _("first report after a boot"), boot.boot_id[:8], "band-boot")
             for boot in boots.order_by("-first_seen")[:MOST_ROWS]

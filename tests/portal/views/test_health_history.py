@@ -9,7 +9,7 @@ import pytest
 
 from ledger.clock import database_now
 from ledger.inventory import place_hold
-from ledger.models import Card, Case, Fault, FaultEvent, Hold, Job, Node, NodeBoot, User
+from ledger.models import Card, CardSeat, Case, Fault, FaultEvent, Hold, Job, Node, NodeBoot, User
 from ledger.sample_reading import Point, Reading
 from ledger.vocabulary import CaseState, HoldKind, Need
 from portal.health_charts import with_gaps
@@ -51,6 +51,7 @@ def test_a_program_gets_least_mean_and_most(client_as: ClientAs, card: Card) -> 
 
 def test_what_happened_is_told_and_drawn(client_as: ClientAs, card: Card) -> None:
     now, node = database_now(), Node.objects.get(hostname="n1")
+    CardSeat.objects.update(period=(now - 10 * HOUR, None))
     sampled.sample(card, now - MINUTE, temperature_c=40)
     fault = Fault.objects.create(
         node=node, card=card, kind="xid", code=79, count=3, first_seen=now - HOUR, last_seen=now - MINUTE
@@ -208,3 +209,21 @@ class TestJob:
         assert (row.job.pk, row.found.cards, row.found.load) == (whole.pk, 1, 12.0)
         assert row.found.memory == pytest.approx(93.75)
         assert read("/health/half-used/").context["t"]["rows"] == []
+
+
+def test_what_met_a_node_before_the_card_sat_there_is_not_the_card_s(client_as: ClientAs, card: Card) -> None:
+    now, node = database_now(), Node.objects.get(hostname="n1")
+    CardSeat.objects.filter(card=card).update(period=(now - 10 * MINUTE, None))
+    for code, at in ((1, now - 30 * MINUTE), (2, now - 5 * MINUTE)):
+        Fault.objects.create(node=node, kind="xid", code=code, first_seen=at, last_seen=at)
+        NodeBoot.objects.create(node=node, boot_id=f"boot-{code}", first_seen=at)
+    Hold.objects.create(
+        kind=HoldKind.MAINTENANCE, reason="early", node=node, period=(now - 30 * MINUTE, now - 20 * MINUTE)
+    )
+    Hold.objects.create(
+        kind=HoldKind.MAINTENANCE, reason="late", node=node, period=(now - 15 * MINUTE, now - 5 * MINUTE)
+    )
+    told = client_as("outsider").get("/health/history/n1-card-0.json?window=1h").json()["happened"]
+    assert [row["detail"] for row in told if row["kind"] == "band-hold"] == ["late"]
+    assert [row["detail"] for row in told if row["kind"] == "band-boot"] == ["boot-2"]
+    assert [row["what"] for row in told if row["kind"] == "fault"] == ["fault XID 2"]
