@@ -12,7 +12,7 @@ from ledger import odd_grants
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.inventory import place_hold
-from ledger.models import AuditEvent, Card, Case, Hold, User
+from ledger.models import AuditEvent, Card, Case, Fault, Hold, User
 from ledger.vocabulary import CaseState, HoldKind, Need
 from portal import out_words, sudo
 from scheduler import drills, service
@@ -103,6 +103,12 @@ class TestTheCase:
         case.refresh_from_db()
         assert (case.state, Hold.objects.filter(period__upper_inf=True).exists()) == (CaseState.RETURNED, False)
         assert "looks good" in text(operator.get(f"/health/out/{case.pk}/"))
+
+    def test_its_open_faults_have_the_names_that_they_have_elsewhere(self, operator: Client, case: Case) -> None:
+        now = database_now()
+        Fault.objects.create(node=case.node, card=case.card, kind="xid", code=48, first_seen=now, last_seen=now)
+        page = text(operator.get(f"/health/out/{case.pk}/"))
+        assert "<td>XID 48 " in page
 
     def test_an_act_wants_a_fresh_password(self, operator: Client, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sudo, "is_fresh", lambda request: False)
