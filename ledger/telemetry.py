@@ -268,7 +268,8 @@ def _take_earlier(work: _Work, boot: int, part: Mapping[str, Any], fresh: set[in
 
 
 def _keep_samples(work: _Work, boot: int, sequence: int, at: dt.datetime, cards: Sequence[Mapping[str, Any]]) -> None:
-    rows = [[work.cards[card["uuid"]], *(card.get(name) for name in MEASURES)] for card in cards]
+    told = (card for card in cards if not card.get("lost"))  # one that is lost tells nothing
+    rows = [[work.cards[card["uuid"]], *(card.get(name) for name in MEASURES)] for card in told]
     if rows:
         work.cursor.execute(
             "INSERT INTO ledger_samplebatch (boot_id, sequence, at, samples) VALUES (%s, %s, %s, %s)",

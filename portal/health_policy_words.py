@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext, pgettext_lazy
+from django.utils.translation import gettext_lazy, gettext_noop, ngettext, pgettext_lazy
 
 from ledger.health_rules import Rule
 from ledger.vocabulary import FaultKind, HealthAction
@@ -100,3 +100,49 @@ def in_words(rule: Rule | None) -> str:
     if rule.then is not None:
         text += _("; %(when)s: %(then)s") % {"when": escalation(rule), "then": ACTIONS[rule.then].label}
     return text + (_("; released by hand") if rule.by_hand else "")
+
+
+# what the table that comes with the portal says of each fault (ledger.health_defaults)
+NOTES: Final = frozenset(
+    {
+        gettext_noop("engine exception, MMU fault or bad push buffer of a program"),
+        gettext_noop("copy, video, JPEG or OFA engine, idle timeout"),
+        gettext_noop("stopped channel or driver firmware; gpud reboots 38, 44"),
+        gettext_noop("preemptive clean-up after another XID"),
+        gettext_noop("row remap recorded; takes effect at the next reset; gpud reboots"),
+        gettext_noop("row remap failed"),
+        gettext_noop("double-bit ECC error (171 DRAM, 172 SRAM)"),
+        gettext_noop("contained uncorrectable ECC error: only the job that was hit"),
+        gettext_noop("uncontained uncorrectable ECC error: the whole card with all its slices"),
+        gettext_noop("unrecovered ECC, time-out, halt, GSP or initialisation; NVIDIA's device plugin ignores 109"),
+        gettext_noop("fell off the bus (on NVSwitch nodes often with SXID 20034)"),
+        gettext_noop("NVLink; its peer is suspect too; 149 depends on its sub-code"),
+        gettext_noop("high rate of corrected single-bit errors"),
+        gettext_noop("auxiliary power is missing"),
+        gettext_noop("vGPU start, key rotation or CHI: software of the node"),
+        gettext_noop("C2C, InfoROM wear, retirement, tests; gpud reboots 121"),
+        gettext_noop("recovery action changed: what its message asks for is done, this if it names none"),
+        gettext_noop("listed without an action"),
+        gettext_noop("fatal PCIe time-out, as 79"),
+        gettext_noop("volatile uncorrected errors rose"),
+        gettext_noop("rows are remapped at the next reset"),
+        gettext_noop("no spare rows are left: sent back after the maker's field diagnosis"),
+        gettext_noop("the driver asks for a reset"),
+        gettext_noop("the driver has lost the card"),
+        gettext_noop("fewer cards are listed than sit on the bus; EKS calls it fatal"),
+        gettext_noop("corrected errors or remapped rows"),
+        gettext_noop("error counters of links rose"),
+        gettext_noop("clocks held down by heat"),
+        gettext_noop("clocks held down by power"),
+        gettext_noop("its storage does not answer; one blip of a shared server would drain the whole fleet"),
+        gettext_noop("the node's clock is wrong"),
+        gettext_noop("the inventory holds a silent node by itself"),
+        gettext_noop("a process without an allocation; it is held by a rule of its own"),
+        gettext_noop("more memory than promised; the offender is stopped, not the card"),
+    }
+)
+
+
+def note(text: str) -> str:
+    """The note of a rule: the portal's own in the reader's language, what a person wrote as it is."""
+    return _(text) if text in NOTES else text

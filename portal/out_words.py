@@ -11,7 +11,9 @@ from django.utils.translation import pgettext_lazy
 
 from ledger.dwell import Waits, Who
 from ledger.vocabulary import CaseState, Need, OrderKind
+from portal import alert_looks
 from portal.labels import Look, Text
+from scheduler.drill_alerts import PAGES
 from scheduler.drill_rows import DrillState, DrillVerdict
 from scheduler.drill_verdict import Said
 
@@ -31,6 +33,9 @@ NEEDS: Final[Mapping[str, Text]] = {
     Need.REBOOT: pgettext_lazy("need", "a reboot"),
     Need.INSPECTION: pgettext_lazy("need", "an inspection"),
     Need.REPLACEMENT: pgettext_lazy("need", "a replacement"),
+}
+CHANNELS: Final[Mapping[str, Text]] = {PAGES: _("the portal’s pages")} | {
+    str(channel): look.label for channel, look in alert_looks.CHANNELS.items()
 }
 ORDERS: Final[Mapping[str, Text]] = {
     OrderKind.RESET: pgettext_lazy("order", "reset"),
@@ -133,6 +138,7 @@ TABLES: Final[Mapping[str, Mapping[str, Look]]] = {
     "said": SAID,
 }
 WORDS: Final[Mapping[str, Mapping[str, Text]]] = {
+    "channel": CHANNELS,
     "need": NEEDS,
     "order": ORDERS,
     "waits": WAITS,

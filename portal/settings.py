@@ -7,7 +7,7 @@ from typing import Any
 from celery.schedules import schedule
 from kombu import Queue
 
-from ledger.vocabulary import JobKind
+from ledger.vocabulary import HealthAction, JobKind
 from portal import environment as env
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -182,7 +182,10 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
-    "ENUM_NAME_OVERRIDES": {"JobKindEnum": [str(kind) for kind in JobKind]},
+    "ENUM_NAME_OVERRIDES": {
+        "JobKindEnum": [str(kind) for kind in JobKind],
+        "HealthActionEnum": [str(action) for action in HealthAction],
+    },
 }
 
 REDIS_URL = env.required("REDIS_URL", "run `python3 manage.py up`, or set redis://:password@host:port/0")

@@ -45,7 +45,7 @@ class RuleInput(Strict):
     note = Text(default="", allow_blank=True, max_length=LONGEST_NOTE)
 
 
-class VersionInput(Strict):
+class HealthVersionInput(Strict):
     """A whole table for a site ("" = every site), or its withdrawal. `shown`: the number of what was in force there
     when it was looked at; without it any."""
 
@@ -119,7 +119,7 @@ def _version(row: HealthVersion) -> dict[str, Any]:
 @extend_schema(tags=["health"])
 class HealthPolicy(Reading):
     parameters = frozenset({"site"})
-    serializer_class = VersionInput
+    serializer_class = HealthVersionInput
 
     @extend_schema(
         operation_id="health_policy",
@@ -135,13 +135,13 @@ class HealthPolicy(Reading):
 
     @extend_schema(
         summary="A new version of the whole table of a site, or its withdrawal (site admins); it holds from now on",
-        request=VersionInput,
+        request=HealthVersionInput,
         responses={201: OpenApiTypes.OBJECT},
     )
     def post(self, request: Request) -> Response:
         if not is_admin(request.user):
             raise Forbidden(str(_("Only site admins change the health policy.")), code="role")
-        data = VersionInput(data=request.data)
+        data = HealthVersionInput(data=request.data)
         data.is_valid(raise_exception=True)
         values = data.validated_data
         act = Act(request.user, "api", values["reason"], request_id(request))

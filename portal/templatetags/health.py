@@ -6,7 +6,7 @@ from typing import Any
 
 from django import template
 
-from portal import health_words
+from portal import health_policy_words, health_words
 from portal.health_words import Health, Meaning
 
 register = template.Library()
@@ -21,6 +21,11 @@ def health_look(health: int) -> dict[str, Any]:
 @register.filter
 def fault_name(fault: Any) -> str:
     return health_words.fault_name(fault.kind, fault.code)
+
+
+@register.filter
+def rule_note(text: str) -> str:
+    return health_policy_words.note(text)
 
 
 @register.filter

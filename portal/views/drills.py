@@ -189,7 +189,9 @@ def moments(drill: Drill) -> list[tuple[str, Any, str]]:
         (_("Held"), drill.held_at, ""),
         (_("Placing avoids it"), drill.avoided_at, drill.avoided),
     ]
-    told += [(_("Alert out"), drill.alerted.get(channel), channel) for channel in drill.channels]
+    told += [
+        (_("Alert out"), drill.alerted.get(channel), out_words.word("channel", channel)) for channel in drill.channels
+    ]
     told += [
         (_("Measured; its test is next"), drill.went_on_at, ""),
         (_("Tested"), drill.tested_at, ""),

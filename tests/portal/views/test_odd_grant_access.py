@@ -58,7 +58,7 @@ def of_auditor(row: Row) -> str:
 
 def of_operator(row: Row) -> str:
     """Of the zone in which n1 and its card are, and over which the rights of the matrix are."""
-    return row["operator"] if row["name"] in (*MACHINES, *OUT, "right", "right-withdraw") else _stranger(row)
+    return row["operator"] if row["name"] in (*MACHINES, *OUT, "fault", "right", "right-withdraw") else _stranger(row)
 
 
 _ASKING = MACHINES - {"holds", "hold-end"}  # previews, which name what they are about
@@ -68,6 +68,8 @@ def of_operator_elsewhere(row: Row) -> str:
     """Of a zone in which none of these machines is: they may ask, without naming any."""
     named = (row["name"], row["method"]) in {(name, "POST") for name in ("nodes-hold", "nodes-drain", "cards-hold")}
     if row["name"] in _ASKING and not named:
+        return row["operator"]
+    if row["name"] == "fault" and row["object"] == "none":
         return row["operator"]
     if row["name"] in ("holds", "hold-end") and row["object"] == "none" and row["method"] == "POST":
         return row["operator"]  # nothing is there, which everybody sees in the lists of machines
