@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from django.db.models import Exists, OuterRef
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -115,14 +116,19 @@ def _line(share: CardShare, points: Sequence[Point]) -> ShareLine:
 def faults_of(shares: Sequence[CardShare], now: dt.datetime) -> list[FaultLine]:
     """Of the cards of these shares, each while the job had it. Faults without events count by when they were first and
     last seen."""
+    if not shares:
+        return []
+    told = Exists(FaultEvent.objects.filter(fault=OuterRef("pk")))
     faults = Fault.objects.filter(card__in={share.card_id for share in shares}).select_related("card", "node")
     by_fault: dict[int, list[dt.datetime]] = {}
-    events = FaultEvent.objects.filter(fault__in=faults.order_by().values("pk"))
+    meanwhile = (min(share.period.lower for share in shares), max(share.period.upper or now for share in shares))
+    events = FaultEvent.objects.filter(fault__in=faults.order_by().values("pk"), at__range=meanwhile)
     for fault_id, at in events.values_list("fault_id", "at"):
         by_fault.setdefault(fault_id, []).append(at)
     lines = []
-    for fault in faults.order_by("-last_seen"):
-        times = by_fault.get(fault.pk) or [fault.first_seen, *([fault.last_seen] if fault.count > 1 else [])]
+    for fault in faults.annotate(told=told).order_by("-last_seen"):
+        ends = [] if fault.told else [fault.first_seen, *([fault.last_seen] if fault.count > 1 else [])]
+        times = by_fault.get(fault.pk, ends)
         mine = [share for share in shares if share.card_id == fault.card_id]
         inside = sorted(at for at in times if any(_had(share, at, now) for share in mine))
         if inside and fault.card is not None:
