@@ -101,6 +101,7 @@ TASKS: Final[Mapping[str, Text]] = {
     "scheduler.watch_processes": _("looks at what processes hold on cards, and for those of no allocation"),
     "scheduler.scrape": _("reads exporters of nodes and what applications tell of themselves"),
     "ledger.trim_metrics": _("drops old values of applications"),
+    "scheduler.trim_alerts": _("drops alerts that have been over for long"),
     "ledger.copy_samples": _("copies what agents told of cards into their history"),
     "ledger.sum_up_hours": _("sums the history of cards up by hours"),
     "ledger.drop_old_samples": _("drops history of cards that is older than what is kept"),

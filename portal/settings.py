@@ -228,6 +228,7 @@ CELERY_TASK_ROUTES = {
     "scheduler.watch_processes": {"queue": "health"},
     "scheduler.scrape": {"queue": "books"},  # others may be slow to answer: what looks at cards must not wait for them
     "ledger.trim_metrics": {"queue": "health"},
+    "scheduler.trim_alerts": {"queue": "books"},
     "ledger.copy_samples": {"queue": "health"},
     "ledger.sum_up_hours": {"queue": "health"},
     "ledger.drop_old_samples": {"queue": "health"},
@@ -262,6 +263,7 @@ CELERY_BEAT_SCHEDULE = {
     "watch-processes": every(2, "scheduler.watch_processes"),
     "scrape": every(10, "scheduler.scrape"),
     "trim-metrics": every(600, "ledger.trim_metrics"),
+    "trim-alerts": every(3600, "scheduler.trim_alerts"),
     "copy-samples": every(2, "ledger.copy_samples"),
     "sum-up-hours": every(300, "ledger.sum_up_hours"),
     "drop-old-samples": every(3600, "ledger.drop_old_samples"),
@@ -300,6 +302,7 @@ DEFAULT_FROM_EMAIL = SERVER_EMAIL = env.text("EMAIL_FROM", "gpu-commons@localhos
 
 # How long what agents tell of cards is kept: each sample, and the hours that they are summed up to.
 SAMPLES_KEPT_DAYS = env.integer("SAMPLES_KEPT_DAYS", 14, at_least=2)
+ALERTS_KEPT_DAYS = env.integer("ALERTS_KEPT_DAYS", 90, at_least=1)  # alerts that are over, and their messages
 SAMPLE_HOURS_KEPT_DAYS = env.integer("SAMPLE_HOURS_KEPT_DAYS", 400, at_least=2)
 
 # The return to service of what was taken out for its health.

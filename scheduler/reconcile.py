@@ -82,7 +82,7 @@ def _set_fault(node_id: int, card: Card | None, kind: FaultKind, on: bool, messa
 def _from_agents() -> Iterable[SeenNode]:
     now = database_now()
     reports = {r.node_id: r for r in NodeReport.objects.all()}
-    nodes = Node.objects.filter(simulated=False).exclude(agent_digest="").exclude(state=NodeState.RETIRED)
+    nodes = Node.objects.filter(simulated=False).exclude(agent_digest="", dcgm_url="").exclude(state=NodeState.RETIRED)
     for node in nodes:
         report = reports.get(node.pk)
         if report is None:
@@ -194,7 +194,9 @@ def _unknown_attempts() -> Iterable[Mismatch]:
 
 def _silent_agents() -> Iterable[Mismatch]:
     now = database_now()
-    for node in Node.objects.filter(simulated=False).exclude(agent_digest="").exclude(state=NodeState.RETIRED):
+    for node in (
+        Node.objects.filter(simulated=False).exclude(agent_digest="", dcgm_url="").exclude(state=NodeState.RETIRED)
+    ):
         if node.seen_at is None or now - node.seen_at > SILENT_AFTER:
             last = node.seen_at.isoformat() if node.seen_at else "never"
             yield Mismatch(

@@ -15,6 +15,7 @@ from ledger import audit, invariants, job_metrics, letters, odd_grants, quarters
 from ledger.clock import database_now
 from scheduler import (
     alert_sending,
+    alert_trim,
     alerting,
     commands,
     draining,
@@ -180,6 +181,11 @@ def scrape() -> dict[str, Any]:
 @shared_task(name="ledger.trim_metrics")
 def trim_metrics() -> dict[str, Any]:
     return recorded("ledger.trim_metrics", lambda: dict(job_metrics.trim()))
+
+
+@shared_task(name="scheduler.trim_alerts")
+def trim_alerts() -> dict[str, Any]:
+    return recorded("scheduler.trim_alerts", lambda: dict(alert_trim.trim()))
 
 
 @shared_task(name="ledger.copy_samples")

@@ -24,6 +24,12 @@ def fault_name(fault: Any) -> str:
 
 
 @register.filter
+def checkbox(choice: Any) -> str:
+    """The box of one choice of a field, without its text."""
+    return choice.tag()  # type: ignore[no-any-return]
+
+
+@register.filter
 def rule_note(text: str) -> str:
     return health_policy_words.note(text)
 

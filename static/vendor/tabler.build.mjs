@@ -10,7 +10,7 @@ import { PurgeCSS } from "purgecss";
 import { about, read, terms } from "./terms.mjs";
 
 const [output, project] = process.argv.slice(2);
-const PAGES = { templates: /\.html$/, "static/js": /\.js$/, portal: /^(forms|zone_forms)\.py$/ }; // folder: names
+const PAGES = { templates: /\.html$/, "static/js": /\.js$/, portal: /^(alert_forms|forms|zone_forms)\.py$/ }; // folder: names
 const PARTS = ["collapse", "dropdown"];
 const COMPOSED = [
   ...["alert-danger", "alert-info", "alert-success", "alert-warning"], // from the level of a message

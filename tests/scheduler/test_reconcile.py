@@ -9,7 +9,7 @@ import pytest
 
 from ledger import telemetry
 from ledger.clock import database_now
-from ledger.models import Allocation, Card, Hold, Node, NodeReport
+from ledger.models import Allocation, Card, Fault, Hold, Node, NodeReport
 from ledger.vocabulary import HoldKind, NodeState
 from scheduler import commands, placing, reconcile
 from scheduler.drivers.simulated import SimulatedDriver, World
@@ -176,3 +176,14 @@ def test_a_driver_that_does_not_answer_is_listed_and_stops_no_other() -> None:
     assert _open("driver_silent") == ["simulated"]
     reconcile.reconcile()
     assert _open("driver_silent") == []
+
+
+def test_a_node_that_only_its_exporter_tells_of_goes_offline_with_it(real: Node) -> None:
+    Node.objects.update(agent_digest="", dcgm_url="http://real:9400/metrics")
+    _report(real)
+    _sync()
+    assert Node.objects.get().state == NodeState.UP
+    NodeReport.objects.update(received_at=database_now() - AGES)
+    _sync()
+    assert Node.objects.get().state == NodeState.OFFLINE
+    assert Fault.objects.get().kind == "silent"

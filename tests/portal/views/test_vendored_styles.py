@@ -10,7 +10,11 @@ from django.conf import settings
 VENDOR = settings.BASE_DIR / "static" / "vendor"
 FOLDER = next(VENDOR.glob("tabler-*"))
 WORD = re.compile(r"[A-Za-z0-9_-]+")
-NAMES_CLASSES = {"forms.py", "zone_forms.py"}  # the modules that name classes, as tabler.build.mjs knows
+NAMES_CLASSES = {
+    "alert_forms.py",
+    "forms.py",
+    "zone_forms.py",
+}  # the modules that name classes, as tabler.build.mjs knows
 REBUILD = "run static/vendor/rebuild.py, so that the style sheet has the rules of these classes"
 
 

@@ -144,7 +144,7 @@ class Reading:
 
     def takes(self, one: CardView) -> bool:
         whole = self.free(one) == (one.memory_mib, 1_000)
-        model = self.shape.model in ("", one.model)
+        model = self.shape.model in ("", one.model) and not (one.alone and self.shape.cards > 1)
         return model and (min(self.left(one)) >= 0 if self.shape.memory_mib else whole)
 
     def lost(self) -> float:
