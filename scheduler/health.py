@@ -8,8 +8,6 @@ import logging
 from collections import Counter
 from typing import Any, Final
 
-from django.db import DatabaseError
-
 from ledger import health, refunds
 from ledger.models import HealthEvent
 from ledger.vocabulary import Outcome
@@ -26,7 +24,7 @@ def follow_all() -> dict[str, Any]:
         try:
             counts["ended"] += end_hit(event)
             counts["events"] += 1
-        except DatabaseError:
+        except Exception:  # whatever an odd row brings: the others go on, and the next look tries it again
             log.exception("what fault event %s hit can't be ended", event.pk)
             counts["failed"] += 1
     counts["refunded"] += refunds.refund_due()

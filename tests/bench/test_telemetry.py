@@ -11,14 +11,14 @@ import sys
 from pathlib import Path
 
 from portal.management.commands.bench import OURS
-from tests.bench import telemetry
+from tests.bench import agents
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def test_the_plan_sends_each_report_and_the_asked_share_again() -> None:
     asked = argparse.Namespace(minutes=1, interval=10, reorder=10, late=5, dup=20)
-    made = telemetry.plan(500, asked, random.Random(1))
+    made = agents.plan(500, asked, random.Random(1))
     assert made.reports == 500 * 6 == sum(made.kinds.values())
     assert len(made.queue) == made.reports + made.copies
     assert {(node, sequence) for _, node, sequence, copy, _ in made.queue if not copy} == {
