@@ -53,7 +53,7 @@ def test_the_board_comes_anew_without_taking_focus_or_what_is_open(page: Any, sh
     CardStatus.objects.update(temperature_c=77, received_at=database_now())
     page.evaluate(LOOK)
     page.wait_for_selector("#health-summary >> text=77 °C")
-    page.wait_for_function("document.activeElement.closest('#board') !== null")
+    page.wait_for_selector("#board :focus")
     assert page.evaluate("document.activeElement.getAttribute('href')") == held
     assert page.evaluate("document.getElementById('health-racks').open")
     assert "77" in page.inner_text("#health-racks tbody tr")
