@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from django.db import transaction
+from django.db.models import Q
 
 from ledger import cases, orders
 from ledger.clock import database_now
 from ledger.inventory import hold_inside
 from ledger.models import AgentOrder, AuditEvent, Card, CardSeat, Case, Fault, Hold, NodeBoot
-from ledger.vocabulary import STATE_FAULTS, CaseState, HoldKind, Need, OrderKind
+from ledger.vocabulary import STATE_FAULTS, CaseState, FaultKind, HoldKind, Need, OrderKind
 
 MOST_STEPS: Final = 8  # of one case at one look
 MOST_FAILURES: Final = 2
@@ -212,11 +213,11 @@ def _failed(case: Case, why: str, now: dt.datetime) -> bool:
 
 
 def _standing(case: Case) -> Fault | None:
-    """The state that the case was opened for, where it is still so."""
-    fault = case.fault
-    if fault is None or fault.kind not in STATE_FAULTS:
-        return None
-    return Fault.objects.filter(pk=fault.pk, cleared_at=None).first()
+    """What keeps it out whatever its test says: the state that the case was opened for, where it is still so, or
+    processes of nobody on it."""
+    opened_for = Q(pk=case.fault_id, kind__in=STATE_FAULTS)
+    of_nobody = Q(node=case.node_id, card=case.card_id, kind=FaultKind.ORPHAN)
+    return Fault.objects.filter(opened_for | of_nobody, cleared_at=None).order_by("pk").first()
 
 
 def _cards(case: Case) -> list[Card]:

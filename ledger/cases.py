@@ -27,6 +27,7 @@ from ledger.vocabulary import OPEN_CASES, CaseState, HealthAction, HoldKind, Nee
 LONGEST_NOTE: Final = 500
 HEALTH_RULE: Final = "health/"  # how the rule of a hold begins that the health policy placed
 DRILL_RULE: Final = "drill/"
+NO_BOOT: Final = "dcgm"  # the boot id of reports that were read from an exporter
 SEVERITY: Final = tuple(Need)  # the mildest first
 TASK: Final = Act(None, "task")
 
@@ -155,7 +156,8 @@ def is_busy(case: Case) -> bool:
 
 
 def newest_boot(node_id: int) -> NodeBoot | None:
-    return NodeBoot.objects.filter(node=node_id).order_by("-pk").first()
+    """None also where only an exporter told of the node: it knows of no boots."""
+    return NodeBoot.objects.filter(node=node_id).exclude(boot_id=NO_BOOT).order_by("-pk").first()
 
 
 def _is_over(hold: Hold) -> bool:

@@ -18,6 +18,7 @@ from django.db.models import F
 from prometheus_client.samples import Sample
 
 from ledger import quality, telemetry
+from ledger.cases import NO_BOOT
 from ledger.clock import database_now
 from ledger.models import Node, NodeReport
 from ledger.vocabulary import FaultKind, NodeState, QualityKind
@@ -26,7 +27,7 @@ from scheduler.scraping import fetch_all, is_due, samples_of, words_of
 from scheduler.wake import ring
 
 log = logging.getLogger(__name__)
-BOOT: Final = "dcgm"
+BOOT: Final = NO_BOOT
 MOST: Final = 2_000  # nodes in one pass
 INT32_BLANK: Final = 2_147_483_632  # from here on DCGM's values mean "not known", "not supported", …
 MOST_CARDS: Final = 1024

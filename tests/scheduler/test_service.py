@@ -12,7 +12,7 @@ from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.errors import Conflict, Forbidden, Refused
 from ledger.inventory import SeenCard, SeenNode
-from ledger.models import AgentOrder, AuditEvent, Card, CardSeat, Case, Hold, Node
+from ledger.models import AgentOrder, AuditEvent, Card, CardSeat, Case, Fault, Hold, Node
 from ledger.vocabulary import CaseState, FaultKind, HealthAction, HoldKind, Need, NodeState, OrderKind
 from scheduler import placing, service
 from scheduler.models import SimulatedFault
@@ -90,6 +90,25 @@ class TestTheWayBack:
         assert look(case)[0] == CaseState.NEEDED
         out.boot(node, "another")
         assert look(case)[0] == CaseState.TESTING
+
+    def test_what_an_exporter_tells_is_no_boot(self, node: Node, card: Card) -> None:
+        out.boot(node, "before")
+        case = out.case(card, need=Need.REBOOT)
+        out.boot(node, cases.NO_BOOT)
+        assert look(case)[0] == CaseState.NEEDED
+
+    def test_a_card_with_processes_of_nobody_stays_out_whatever_its_test_says(self, card: Card) -> None:
+        case = out.case(card, need=Need.NOTHING, fault=out.fault_of(card))
+        stray = out.fault_of(card, FaultKind.ORPHAN, None)
+        look(case)
+        out.tell()
+        assert look(case)[0] != CaseState.RETURNED
+        assert is_held(card)
+        Fault.objects.filter(pk=stray.pk).update(cleared_at=database_now())
+        for _ in range(2):
+            look(case)
+            out.tell()
+        assert look(case)[0] == CaseState.RETURNED
 
     def test_it_waits_for_the_work_that_is_on_it(self) -> None:
         flow.world(cards=2)
