@@ -20,6 +20,13 @@ from ledger.inventory import hold_inside
 from ledger.models import AgentOrder, AuditEvent, Card, CardSeat, Case, Fault, Hold, NodeBoot
 from ledger.vocabulary import STATE_FAULTS, CaseState, FaultKind, HoldKind, Need, OrderKind
 
+KEEP_OUT: Final = (
+    FaultKind.ORPHAN,
+    FaultKind.RESET_REQUIRED,
+    FaultKind.REMAP_PENDING,
+    FaultKind.REMAP_FAILED,
+    FaultKind.MISSING,
+)
 MOST_STEPS: Final = 8  # of one case at one look
 MOST_FAILURES: Final = 2
 MOST_REBOOTS: Final = 2
@@ -213,11 +220,11 @@ def _failed(case: Case, why: str, now: dt.datetime) -> bool:
 
 
 def _standing(case: Case) -> Fault | None:
-    """What keeps it out whatever its test says: the state that the case was opened for, where it is still so, or
-    processes of nobody on it."""
+    """What keeps it out whatever its test says: the state that the case was opened for, where it is still so, one that
+    asks for a reset or a reboot, or processes of nobody on it."""
     opened_for = Q(pk=case.fault_id, kind__in=STATE_FAULTS)
-    of_nobody = Q(node=case.node_id, card=case.card_id, kind=FaultKind.ORPHAN)
-    return Fault.objects.filter(opened_for | of_nobody, cleared_at=None).order_by("pk").first()
+    besides = Q(node=case.node_id, card=case.card_id, kind__in=KEEP_OUT)
+    return Fault.objects.filter(opened_for | besides, cleared_at=None).order_by("pk").first()
 
 
 def _cards(case: Case) -> list[Card]:

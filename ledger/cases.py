@@ -16,7 +16,7 @@ from ledger import audit, faults, holds, leaving, orders
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.errors import Conflict, Forbidden
-from ledger.inventory import end_hold_inside, lock_node
+from ledger.inventory import end_hold_inside, hold_inside, lock_node
 from ledger.models import Allocation, Card, CardShare, Case, Fault, Hold, Node, NodeBoot
 from ledger.odd_grants import renew_powers
 from ledger.orders import orders_of as orders_of  # what the answer to a report asks an agent for
@@ -87,9 +87,14 @@ def _grow_worse(
         fields |= {"action": action, "rule": rule, "fault": fault}
         if HoldKind.FAULT in (hold.kind, case.hold.kind):
             fields["hold"] = hold if hold.kind == HoldKind.FAULT else case.hold
+    if worse != case.need:
+        fields["boot"] = newest_boot(case.node_id)  # a reboot before it does not count
+    wholly = "hold" in fields and case.hold.kind == HoldKind.LINK and hold.kind == HoldKind.FAULT
     again = case.state in (CaseState.TESTING, CaseState.PASSED) or (worse != case.need and case.done_at is not None)
     if again:
         begin_again_inside(case, "a new fault was counted", now, **fields)
+    elif wholly:  # until now single cards of it were given out
+        begin_again_inside(case, "a new fault was counted", now, **fields | {"done_at": case.done_at})
     elif any(getattr(case, name) != value for name, value in fields.items()):
         move_inside(case, CaseState(case.state), "a new fault was counted", now, **fields)
     return case
@@ -123,12 +128,20 @@ def move_inside(
 def begin_again_inside(case: Case, why: str, now: dt.datetime, act: Act = TASK, **fields: Any) -> None:
     """Back to the start: what was done and tested so far counts no more, unless `fields` say so."""
     orders.drop_open_inside(case=case, why=why, now=now)
-    move_inside(case, CaseState.WAITING, why, now, act, **{"idle_at": None, "done_at": None} | fields)
+    anew: dict[str, Any] = {"idle_at": None, "done_at": None, "boot": newest_boot(case.node_id)}
+    move_inside(case, CaseState.WAITING, why, now, act, **anew | fields)
 
 
 def abort_inside(case: Case, why: str, now: dt.datetime, act: Act = TASK) -> None:
     orders.drop_open_inside(case=case, why=why, now=now)
     move_inside(case, CaseState.ABORTED, why, now, act)
+
+
+def leave_drill_inside(case: Case, why: str, now: dt.datetime) -> None:
+    """A fault came while its drill held it: the case goes on with the hold that the health policy placed."""
+    own = [hold for hold in _holds_of(case) if hold.rule.startswith(HEALTH_RULE)]
+    if own and case.hold_id != own[0].pk:
+        move_inside(case, CaseState(case.state), why, now, hold=own[0])
 
 
 def return_inside(case: Case, why: str, now: dt.datetime, act: Act = TASK) -> None:
@@ -138,6 +151,8 @@ def return_inside(case: Case, why: str, now: dt.datetime, act: Act = TASK) -> No
         end_hold_inside(hold, f"case {case.pk}: {why}"[:LONGEST_NOTE], act.actor, act.via, act.request_id)
     if case.action:
         faults.clear_standing_inside(node=case.node, card=case.card, now=now)
+        if case.card is None:
+            faults.clear_on_cards_inside(node=case.node, now=now)
     move_inside(case, CaseState.RETURNED, why, now, act)
 
 
@@ -219,6 +234,9 @@ def scrap(*, case_id: int, act: Act) -> Case:
             raise Conflict(_("Work is still on it. Wait for its end, or cancel it first."), code="busy")
         now = database_now()
         orders.drop_open_inside(case=case, why="it left the fleet", now=now)
+        if case.card is not None and case.hold.kind == HoldKind.LINK:  # which leaves it open to work on single cards
+            why = f"it left the fleet: {act.reason}"[:LONGEST_NOTE]
+            hold_inside(kind=HoldKind.FAULT, reason=why, actor=act.actor, via=act.via, card=case.card)
         leaving.leave_inside(node=case.node, card=case.card, act=act)
         move_inside(case, CaseState.SCRAPPED, act.reason, now, act)
         return case

@@ -10,12 +10,12 @@ import datetime as dt
 from collections.abc import Collection
 from typing import Final
 
-from django.db.models import F
+from django.db.models import Exists, F, OuterRef, Q
 
 from ledger import audit, health
 from ledger.acts import Act
 from ledger.clock import database_now
-from ledger.models import Card, Fault, FaultEvent, Node
+from ledger.models import Card, Case, Fault, FaultEvent, Node
 from ledger.vocabulary import STATE_FAULTS, FaultKind
 
 LONGEST_MESSAGE: Final = 500
@@ -65,9 +65,17 @@ def clear_inside(*, fault: Fault, act: Act) -> Fault:
 
 def clear_standing_inside(*, node: Node, card: Card | None, now: dt.datetime, kinds: Collection[str] = ()) -> int:
     """What was counted on this card (or on the node itself) is dealt with; states end by themselves."""
-    standing = Fault.objects.filter(node=node, card=card, cleared_at=None)
+    place = Q(node=node, card=None) if card is None else Q(card=card)  # wherever the card sat
+    standing = Fault.objects.filter(place, cleared_at=None)
     wanted = standing.filter(kind__in=kinds) if kinds else standing.exclude(kind__in=STATE_FAULTS)
     return wanted.update(cleared_at=now)
+
+
+def clear_on_cards_inside(*, node: Node, now: dt.datetime) -> int:
+    """The whole node is dealt with, and with it what was counted on its cards that have no case of their own."""
+    own = Case.objects.filter(card=OuterRef("card"), ended_at=None)
+    standing = Fault.objects.filter(~Exists(own), node=node, card__isnull=False, cleared_at=None)
+    return standing.exclude(kind__in=STATE_FAULTS).update(cleared_at=now)
 
 
 def _one_more(

@@ -20,9 +20,9 @@ from ledger.models import Card, CardShare, CardStatus, Case, Fault, HealthEvent,
 from ledger.vocabulary import FaultKind, HealthAction, HoldKind
 
 RULE: Final = "health"  # the rule of a hold that was placed here is health/ and the number of the policy's version
-MOST_PAST: Final = 2_000  # earlier counts that a decision looks at
+MOST_PAST: Final = 300  # earlier counts of the same and reboots that a decision looks at, of each the newest
 PID: Final = re.compile(r"\bpid=(\d{1,10})\b")  # as NVIDIA's kernel messages name the process
-MEMBER: Final = re.compile(r"^a(\d{1,18})$")  # Allocation.key
+MEMBER: Final = re.compile(r"(?:^|-)a(\d{1,18})$", re.ASCII)  # Allocation.key, after the name of the portal
 LONGEST_WHY: Final = 300
 
 
@@ -39,7 +39,7 @@ def respond(*, node: Node, card: Card | None, fault: Fault, now: dt.datetime) ->
         message=fault.message,
         place=card.pk if card is not None else None,
     )
-    decision = decide(policy, seen, _past(policy, node, now))
+    decision = decide(policy, seen, _past(policy, fault, now))
     hold, case = None, None
     if decision.action not in UNCHANGED:
         hold, case = _take_out(policy, decision, node, card, fault, now)
@@ -80,13 +80,19 @@ def _in_hand(node: Node, card: Card | None) -> HealthAction | None:
     return max(found, key=SEVERITY.index, default=None)
 
 
-def _past(policy: Policy, node: Node, now: dt.datetime) -> list[Past]:
+def _past(policy: Policy, fault: Fault, now: dt.datetime) -> list[Past]:
+    """What a decision goes by: the same on the same place, and reboots of the node. A flood of others hides neither."""
     since = now - dt.timedelta(seconds=policy.longest_s)
-    rows = HealthEvent.objects.filter(node=node, at__gt=since).order_by("-at")
-    values = rows.values_list("at", "kind", "code", "action", "began", "users", "card_id")[:MOST_PAST]
+    rows = HealthEvent.objects.filter(node=fault.node_id, at__gt=since).order_by("-at")
+    values = rows.values_list("at", "kind", "code", "action", "began", "users", "card_id")
+    same = values.filter(kind=fault.kind, code=fault.code, card=fault.card_id)
+    reboots = values.filter(began=True, action=HealthAction.REBOOT).exclude(
+        kind=fault.kind, code=fault.code, card=fault.card_id
+    )
     return [
         Past(at.timestamp(), kind, code, HealthAction(action), began, frozenset(users), place)
-        for at, kind, code, action, began, users, place in values
+        for found in (same, reboots)
+        for at, kind, code, action, began, users, place in found[:MOST_PAST]
     ]
 
 
@@ -128,11 +134,19 @@ def _hit(node: Node, card: Card | None, tenants: Collection[int], message: str) 
         told = CardStatus.objects.filter(card__seats__node=node, card__seats__period__upper_inf=True)
         told = told if card is None else told.filter(card=card)
         for processes in told.values_list("processes", flat=True):
-            for process in processes or ():
-                member = MEMBER.match(str(process.get("member") or ""))
-                if process.get("pid") == int(found[1]) and member is not None:
-                    return int(member[1])
+            for process in processes if isinstance(processes, list) else ():
+                hit = _allocation_of(process, int(found[1]))
+                if hit is not None and (card is None or hit in tenants):
+                    return hit
     return next(iter(tenants)) if len(tenants) == 1 else None
+
+
+def _allocation_of(process: object, pid: int) -> int | None:
+    """What an agent lists comes as it is."""
+    if not isinstance(process, dict) or process.get("pid") != pid:
+        return None
+    member = MEMBER.search(str(process.get("member") or ""))
+    return int(member[1]) if member is not None else None
 
 
 # -- for scheduler.health ----------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.db import connection, transaction
+from psycopg.errors import UniqueViolation
 
 from ledger.clock import database_now
 
@@ -32,6 +33,10 @@ DELETE FROM ledger_samplebatch WHERE id IN
   (SELECT id FROM ledger_samplebatch ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED)
 RETURNING boot_id, sequence, at, samples::text
 """
+ONE_BY_ONE: Final = (
+    f"INSERT INTO ledger_cardsample ({', '.join((*KEYS, *VALUES))})"  # noqa: S608  names of this module
+    f" VALUES ({', '.join(['%s'] * len(TYPES))}) ON CONFLICT DO NOTHING"
+)
 HOUR: Final = dt.timedelta(hours=1)
 
 
@@ -76,7 +81,11 @@ def _copy_some(limit: int) -> tuple[int, int]:
         ]
         days = {at.astimezone(dt.UTC).date() for _, _, at, _ in batches}
         cursor.execute("SELECT ledger_sample_days(%s, %s)", [min(days), max(days)])
-        _copy(cursor, rows)
+        try:
+            with transaction.atomic():
+                _copy(cursor, rows)
+        except UniqueViolation:  # whatever brought it here twice, nothing that follows may wait for it
+            cursor.executemany(ONE_BY_ONE, rows)
         _note_hours(cursor, {at.replace(minute=0, second=0, microsecond=0) for _, _, at, _ in batches})
     return len(batches), len(rows)
 

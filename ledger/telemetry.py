@@ -119,14 +119,17 @@ def ingest(node: Node, report: Mapping[str, Any]) -> Receipt:
 def _take_in(work: _Work) -> Receipt:
     report = work.report
     _find_cards(work)
-    cases.take_results_inside(work.node, report.get("results", ()), work.now)
-    counted = _count_faults(work.node, report["faults"], work.now)
     earlier = report.get("earlier", ())
+    # the boot first: a fault that the first report of a boot tells of was not before that boot
     boot, newest, fresh, last = _boot(work, [report["sequence"], *(part["sequence"] for part in earlier)])
     _take(work, boot, fresh)
+    cases.take_results_inside(work.node, report.get("results", ()), work.now)
+    counted = _count_faults(work.node, report["faults"], work.now)
+    first_time = report["sequence"] in fresh
+    fresh.discard(report["sequence"])
     for part in earlier:
         _take_earlier(work, boot, part, fresh)
-    if report["sequence"] not in fresh:
+    if not first_time:
         work.tally.add(work.node.pk, None, QualityKind.DUPLICATE)
         return _receipt(work, False, counted, "it was here before", repeated=True)
     newer = _newer(report, boot, newest, last)
@@ -261,6 +264,7 @@ def _take_earlier(work: _Work, boot: int, part: Mapping[str, Any], fresh: set[in
     if part["sequence"] not in fresh:
         work.tally.add(work.node.pk, None, QualityKind.DUPLICATE)
         return
+    fresh.discard(part["sequence"])  # one report may name a number twice
     at = _placed(work, part["sent_at"], False)
     if at is not None:
         cards = [c for c in part["cards"] if c["uuid"] in work.cards and _possible(work, c)]
@@ -290,7 +294,7 @@ def _store(work: _Work, boot: int, good: Sequence[Mapping[str, Any]]) -> None:
         values = {"boot": boot, "sequence": report["sequence"], "now": now, "rows": json.dumps(rows)}
         work.cursor.execute(STATUSES, values)
     work.cursor.execute("UPDATE ledger_node SET seen_at = %s WHERE id = %s", [now, work.node.pk])
-    said = states.told(report["node"], [(work.cards[card["uuid"]], card) for card in good], len(told))
+    said = states.told(report["node"], [(work.cards[card["uuid"]], card) for card in good], len(report["cards"]))
     states.follow_inside(work.node, (_clock(work), *said), now)
 
 

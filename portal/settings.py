@@ -260,7 +260,7 @@ CELERY_BEAT_SCHEDULE = {
     "service": every(2, "scheduler.service"),
     "drills": every(2, "scheduler.drills"),
     "health": every(2, "scheduler.health"),
-    "watch-processes": every(2, "scheduler.watch_processes"),
+    "watch-processes": every(5, "scheduler.watch_processes"),
     "scrape": every(10, "scheduler.scrape"),
     "trim-metrics": every(600, "ledger.trim_metrics"),
     "trim-alerts": every(3600, "scheduler.trim_alerts"),

@@ -20,7 +20,7 @@ from prometheus_client.samples import Sample
 from ledger import quality, telemetry
 from ledger.cases import NO_BOOT
 from ledger.clock import database_now
-from ledger.models import Node, NodeReport
+from ledger.models import Node, NodeBoot
 from ledger.vocabulary import FaultKind, NodeState, QualityKind
 from scheduler.scrape_rows import NodeScrape
 from scheduler.scraping import fetch_all, is_due, samples_of, words_of
@@ -242,11 +242,11 @@ def take(node: Node, text: str) -> telemetry.Receipt:
 def _report(
     node: Node, cards: Sequence[Mapping[str, Any]], faults: Sequence[Mapping[str, Any]], now: dt.datetime
 ) -> dict[str, Any]:
-    last = NodeReport.objects.filter(node=node, boot__boot_id=BOOT).values_list("sequence", flat=True).first()
+    taken = NodeBoot.objects.filter(node=node, boot_id=BOOT).values_list("taken", flat=True).first()
     return {
         "hostname": node.hostname,
         "boot_id": BOOT,
-        "sequence": (last or 0) + 1,  # without gaps, which would have to be remembered
+        "sequence": taken[-1][1] if taken else 1,  # without gaps, which would have to be remembered
         "sent_at": now,
         "virtual": False,
         "node": {"cpu_milli": node.cpu_milli, "host_memory_mib": node.host_memory_mib},

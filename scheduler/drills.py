@@ -108,7 +108,10 @@ def abort_drill(*, drill_id: int, act: Act) -> Drill:
             raise Conflict(_("This drill has ended already."), code="drill_ended")
         now = database_now()
         if drill.case is not None and drill.case.ended_at is None and drill.case.hold_id == drill.hold_id:
-            cases.abort_inside(drill.case, f"its drill was aborted: {act.reason}", now, act)
+            if cases.held_for_drill(drill.case):
+                cases.abort_inside(drill.case, f"its drill was aborted: {act.reason}", now, act)
+            else:
+                cases.leave_drill_inside(drill.case, "its drill was aborted", now)
         _end_hold(drill, f"drill {drill.pk} was aborted", act)
         _end(drill, now, DrillVerdict.ABORTED, act.reason, act)
         wake_after_commit("scheduler.tick")
@@ -223,6 +226,7 @@ def take_out(drill: Drill) -> bool:
             return True
         now, act = database_now(), Act(drill.by, "task", drill.reason)
         problem = "it sits elsewhere now" if _moved(drill) else _in_the_way(drill.node, drill.card, drill.drain)
+        problem = problem or _not_theirs_any_more(drill)
         if problem or drill.node.state == NodeState.RETIRED:
             _end(drill, now, DrillVerdict.ABORTED, problem or "it has left the fleet", act)
             return False
@@ -230,6 +234,13 @@ def take_out(drill: Drill) -> bool:
         audit.record(verb="drill.out", target=drill, after={"hold": drill.hold_id}, **act.said())
         wake_after_commit("scheduler.tick")
     return True
+
+
+def _not_theirs_any_more(drill: Drill) -> str:
+    places: tuple[list[Node], list[Card]] = ([], [drill.card]) if drill.card is not None else ([drill.node], [])
+    if not drill.by.operates:
+        renew_powers(drill.by)
+    return "" if holds.may_hold(drill.by, *places) else "who planned it may no longer take it out"
 
 
 def _moved(drill: Drill) -> bool:
@@ -336,10 +347,14 @@ def follow_return(drill: Drill) -> bool:
 def _was_taken_over(drill: Drill, now: dt.datetime) -> bool:
     """A fault that was counted meanwhile, or a person who ended the hold, ends the drill. Nothing of it stays."""
     case = drill.case
-    if case is None or (case.hold_id == drill.hold_id and case.state != CaseState.ABORTED):
+    if case is None or (
+        cases.held_for_drill(case) and case.hold_id == drill.hold_id and case.state != CaseState.ABORTED
+    ):
         return False
     act = Act(None, "task")
     why = case.note if case.state == CaseState.ABORTED else "a fault was counted on it meanwhile; its case goes on"
+    if case.ended_at is None:
+        cases.leave_drill_inside(case, f"drill {drill.pk} ended", now)
     _end_hold(drill, f"drill {drill.pk} ended: {why}", act)
     _end(drill, now, DrillVerdict.ABORTED, why, act)
     return True

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 MOST_MIB: Final = 1 << 20
+MOST_SUM: Final = (1 << 31) - 1  # of all its processes, however many a report makes up
 MOST_STRAYS: Final = 50  # told of one card
 LONGEST_NAME: Final = 60
 KEY: Final = re.compile(r"a[0-9]{1,18}", re.ASCII)  # as Allocation.key
@@ -48,7 +49,7 @@ def _key(member: str, instance: str) -> str:
 
 def use_of(processes: Sequence[Any], member: str) -> Use:
     amounts = [_mib(process) for process in processes if _text(process, "member") == member]
-    return Use(sum(amount for amount in amounts if amount is not None), None not in amounts)
+    return Use(min(sum(amount for amount in amounts if amount is not None), MOST_SUM), None not in amounts)
 
 
 def above(use: Use, promised_mib: int, tolerance_mib: int) -> bool | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, F, OuterRef
 
 from ledger import faults
 from ledger.clock import database_now
@@ -25,9 +25,9 @@ def cards_to_act_on() -> list[int]:
     """Cards with strays that are not held, and cards that are held for strays which may be gone."""
     held = Hold.objects.filter(card=OuterRef("card"), kind=HoldKind.FAULT, period__upper_inf=True)
     told = Fault.objects.filter(card=OuterRef("card"), kind=FaultKind.ORPHAN, cleared_at=None)
-    watches = CardWatch.objects.annotate(
-        held=Exists(held), told=Exists(told), ours=Exists(_ours().filter(card=OuterRef("card")))
-    )
+    # of the newest sample alone: a card that stopped to tell of processes is a person's to decide
+    newest = CardWatch.objects.filter(card__status__boot=F("boot"), card__status__sequence=F("sequence"))
+    watches = newest.annotate(held=Exists(held), told=Exists(told), ours=Exists(_ours().filter(card=OuterRef("card"))))
     begun = [
         watch.pk
         for watch in watches.filter(seen__gt=0)

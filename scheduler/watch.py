@@ -174,7 +174,12 @@ def _watch(sample: _Sample, here: Sequence[_Share], closed: dict[str, dt.datetim
         system=settings.SYSTEM_PROCESSES,
     )
     found = strays_of(sample.processes, known)
-    seen, without = (min(sample.seen + 1, 30_000), 0) if found else (0, min(sample.without + 1, 30_000))
+    if found:
+        seen, without = min(sample.seen + 1, 30_000), 0
+    elif tested:  # what has no name is taken for the test's own, so it tells nothing of what was there before
+        seen, without = sample.seen, sample.without
+    else:
+        seen, without = 0, min(sample.without + 1, 30_000)
     return {"card": sample.card_id, "strays": found, "seen": seen, "without": without, **_seen_at(sample)}
 
 

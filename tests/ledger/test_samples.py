@@ -75,6 +75,26 @@ def test_samples_kept_while_the_portal_was_away_come_into_the_history_alone(node
     assert list(CardSample.objects.order_by("sequence").values_list("at", flat=True))[:2] == ago
 
 
+def test_a_number_that_one_report_names_twice_is_taken_once(node: Node) -> None:
+    at = database_now() - dt.timedelta(minutes=2)
+    part = {"sequence": 1, "sent_at": at, "cards": [{"uuid": "n1-card-0", "temperature_c": 50}]}
+    same = {**part, "sequence": 3}
+    assert telemetry.ingest(node, report(3, earlier=[part, part, same])).accepted
+    samples.copy_batches()
+    assert _kept() == [(1, 50), (3, 3)]
+    assert _quality()["duplicate"] == 2
+
+
+def test_a_sample_that_came_twice_all_the_same_stops_no_other(node: Node) -> None:
+    telemetry.ingest(node, report(1))
+    batch = SampleBatch.objects.get()
+    batch.pk = None
+    batch.save(force_insert=True)
+    telemetry.ingest(node, report(2))
+    samples.copy_batches()
+    assert _kept() == [(1, 1), (2, 2)]
+
+
 def test_what_no_card_can_have_is_counted_and_changes_nothing_else(node: Node) -> None:
     telemetry.ingest(node, report(1, temperature_c=50))
     told = telemetry.ingest(node, report(2, temperature_c=300, memory_used_mib=16_001, power_mw=-1))

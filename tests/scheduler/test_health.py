@@ -126,13 +126,15 @@ def test_of_a_contained_error_only_the_job_that_was_hit_ends() -> None:
     node, card = place_of(jobs[0])
     hit = flow.open_allocations(jobs[1])[0]
     boot = NodeBoot.objects.create(node=node, boot_id="b", first_seen=database_now())
-    processes = [{"pid": 77, "member": hit.key}, {"pid": 78, "member": None}]
+    # as the local driver names them; what an agent lists may be nonsense or name work of another card
+    odd = ["python", {"pid": 78, "member": None}, {"pid": 79, "member": "0123abcd-a999999"}]
+    processes = [*odd, {"pid": 77, "member": f"0123abcd-{hit.key}"}]
     CardStatus.objects.create(card=card, boot=boot, sequence=1, received_at=database_now(), processes=processes)
     event = count(node, 94, card, message="NVRM: Xid (PCI:0000:1b:00): 94, pid=77, name=python, Contained")
     assert event.hit == hit.pk
     assert health.follow_all()["ended"] == 1
     assert Attempt.objects.get(outcome=Outcome.HARDWARE).job == jobs[1]
-    other = count(node, 94, card, message="94, pid=4242, name=python")
+    other = count(node, 94, card, message="94, pid=79, name=python")
     assert other.hit is None
     assert health.follow_all()["ended"] == 2  # nobody can tell whose it was
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from ledger import case_steps, cases, holds, inventory
+from ledger import case_steps, cases, faults, holds, inventory, telemetry
 from ledger.acts import Act
 from ledger.clock import database_now
 from ledger.errors import Conflict, Forbidden, Refused
@@ -17,6 +17,7 @@ from ledger.vocabulary import CaseState, FaultKind, HealthAction, HoldKind, Need
 from scheduler import placing, service
 from scheduler.models import SimulatedFault
 from tests import factories
+from tests.ledger.reports import report
 from tests.scheduler import flow, out
 
 pytestmark = pytest.mark.django_db
@@ -90,6 +91,44 @@ class TestTheWayBack:
         assert look(case)[0] == CaseState.NEEDED
         out.boot(node, "another")
         assert look(case)[0] == CaseState.TESTING
+
+    def test_the_boot_in_which_the_fault_was_told_is_no_reboot_after_it(self, node: Node, card: Card) -> None:
+        telemetry.ingest(node, report(1, uuid=card.uuid))
+        gone = {"id": "f1", "kind": "xid", "code": 79, "card_uuid": card.uuid, "at": database_now(), "message": "gone"}
+        telemetry.ingest(node, report(1, boot_id="boot-2", uuid=card.uuid, faults=[gone]))
+        case = Case.objects.get(card=None)
+        assert look(case)[0] == CaseState.NEEDED
+        telemetry.ingest(node, report(2, boot_id="boot-2", uuid=card.uuid))
+        assert look(case)[0] == CaseState.NEEDED
+        telemetry.ingest(node, report(1, boot_id="boot-3", uuid=card.uuid))
+        assert (look(case)[0], case.reboots) == (CaseState.TESTING, 1)
+        out.tell()
+        assert look(case)[0] == CaseState.RETURNED
+        assert not Fault.objects.filter(cleared_at=None).exists()  # the card's own with it
+
+    def test_a_state_besides_the_fault_keeps_a_card_out(self, node: Node, card: Card) -> None:
+        case = out.case(card, need=Need.NOTHING, fault=out.fault_of(card))
+        out.fault_of(card, FaultKind.RESET_REQUIRED, None)
+        look(case)
+        out.tell()
+        assert look(case)[0] != CaseState.RETURNED
+        assert is_held(card)
+
+    def test_a_card_with_bad_links_and_then_a_worse_fault_waits_for_its_work(self) -> None:
+        flow.world(cards=2, simulated=False)
+        card = Card.objects.order_by("pk")[0]
+        seat = CardSeat.objects.select_related("node").get(card=card)
+        for code in (74, 62):
+            with transaction.atomic():
+                inventory.lock_node(seat.node_id)
+                xid = FaultKind.XID
+                faults.count_inside(node=seat.node, card=card, kind=xid, code=code, now=database_now())
+            case = Case.objects.get(card=card)
+            if code == 74:
+                assert look(case)[0] == CaseState.NEEDED  # single cards of it go on being given out
+                case.refresh_from_db()
+        case = Case.objects.select_related("hold").get(card=card)
+        assert (case.hold.kind, case.state, case.done_at) == (HoldKind.FAULT, CaseState.WAITING, None)
 
     def test_what_an_exporter_tells_is_no_boot(self, node: Node, card: Card) -> None:
         out.boot(node, "before")
